@@ -1,0 +1,1 @@
+"""Property-based differential testing for Triton kernels."""

@@ -1,0 +1,1 @@
+"""The interpreter lane: Triton's own interpreter under an overlay that computes as compiled code does."""

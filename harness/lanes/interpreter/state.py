@@ -1,0 +1,39 @@
+"""The one session an overlaid interpreter can be in; outside of a session Triton behaves as shipped."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(kw_only=True)
+class Session:
+    """What the overlay consults while one launch is interpreted.
+
+    `order` names the sequence in which the programs of the grid run (see `order.py`), `watch` is the
+    sanitizer that sees every access (see `sanitizer.py`) or None, `fp_fusion` says whether `a * b + c`
+    contracts to one fused multiply-add, as compiled code does when fusion is on.
+    """
+
+    order: Any = None
+    watch: Any = None
+    fp_fusion: bool = True
+    scratch: dict[str, Any] = field(default_factory=dict)
+
+
+current: Session | None = None
+
+
+@contextmanager
+def session(new: Session) -> Iterator[Session]:
+    """Make `new` the current session for the duration; sessions do not nest."""
+    global current
+    if current is not None:
+        raise RuntimeError("an interpreter session is already active in this process")
+    current = new
+    try:
+        yield new
+    finally:
+        current = None

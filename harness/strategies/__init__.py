@@ -1,0 +1,1 @@
+"""Hypothesis strategies for the inputs that kernels meet."""

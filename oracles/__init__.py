@@ -1,0 +1,1 @@
+"""Exact and float64 answers: number formats, roundings and mathematics; never runs Triton."""
