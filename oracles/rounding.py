@@ -64,7 +64,7 @@ def round_to(
     if (overflow == "inf" and fmt.infinity is None) or (overflow == "nan" and fmt.nan is None):
         raise ValueError(f"{fmt.name} has no {overflow} to overflow to; choose another policy")
     require_subnormals()
-    values = _widened(np.asarray(x))
+    values = widened(np.asarray(x))
     flat = values.reshape(-1)
     codes = np.empty(flat.shape, dtype=fmt.storage)
     for start in range(0, flat.size, _BLOCK):
@@ -93,7 +93,8 @@ def require_subnormals() -> None:
         )
 
 
-def _widened(array: Array) -> Array:
+def widened(array: Array) -> Array:
+    """fp16 and bf16 as fp32, exactly; fp32 and fp64 as they are; ValueError for another type."""
     if array.dtype in (np.float32, np.float64):
         return array
     if array.dtype == np.float16:
