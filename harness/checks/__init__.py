@@ -1,1 +1,60 @@
-"""The checks: plain functions from a spec, inputs and a lane to findings."""
+"""The checks: plain functions `check(spec, inputs, lane) -> Findings`, the same one for every caller.
+
+Pytest, the command line, the fault and mutation runs and a replay all come through `run`, which turns
+what a launcher raises into an outcome.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from harness.case import Inputs
+from harness.checks import agreement, invariances, memory, reproducibility
+from harness.errors import UsageError
+from harness.lanes.base import Lane
+from harness.outcomes import Findings, Outcome, classify
+from harness.spec import CHECKS, KernelSpec
+
+Check = Callable[[KernelSpec, Inputs, Lane], Findings]
+
+_CHECKS: dict[str, Check] = {
+    "agreement": agreement.check,
+    "invariances": invariances.check,
+    "memory": memory.check,
+    "reproducibility": reproducibility.check,
+}
+assert tuple(sorted(_CHECKS)) == CHECKS
+
+
+def names(spec: KernelSpec) -> tuple[str, ...]:
+    """The checks that apply to `spec`, sorted."""
+    return tuple(name for name in CHECKS if name != "invariances" or spec.invariances)
+
+
+def cost(check: str, spec: KernelSpec) -> int:
+    """Launches one example of `check` spends."""
+    return {
+        "agreement": 1,
+        "invariances": 2 * len(spec.invariances),
+        "memory": 2,
+        "reproducibility": spec.reproducible.runs,
+    }[check]
+
+
+def run(check: str, spec: KernelSpec, inputs: Inputs, lane: Lane) -> Findings:
+    """Run `check` by name; what the launcher raises becomes an outcome, our own errors stay errors.
+
+    Raises UsageError for an unknown check, and SpecError from the spec's own contradictions.
+    """
+    if check not in _CHECKS:
+        raise UsageError(f"unknown check {check!r}: there are {', '.join(CHECKS)}")
+    for limit in spec.limits:
+        if limit.lane == lane.name and limit.check == check:
+            return Findings(outcome=Outcome.UNSUPPORTED, reason=limit.because)
+    try:
+        return _CHECKS[check](spec, inputs, lane)
+    except Exception as error:
+        found = classify(error, spec.refuses)
+        if found is None:
+            raise
+        return found

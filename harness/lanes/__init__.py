@@ -1,1 +1,84 @@
-"""How a kernel is run: the only package that knows about devices, streams and the interpreter."""
+"""How a kernel is run: the only package that knows about devices, streams and the interpreter.
+
+`choose` decides the process's lane before triton is imported; `present` opens it once it is needed.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import os
+import sys
+from typing import TYPE_CHECKING
+
+from harness.errors import EnvironmentUnfit, UsageError
+
+if TYPE_CHECKING:
+    from harness.lanes.base import Lane
+
+NAMES = ("cuda", "interpreter")
+_VARIABLE = "BITPROOF_LANE"
+
+
+def choose(name: str | None = None) -> str:
+    """Fix this process's lane (and its children's): `name`, or cuda where there is a GPU.
+
+    Sets TRITON_INTERPRET to match and pins TRITON_DEFAULT_FP_FUSION, whose default differs between
+    triton versions. Raises UsageError for an unknown name, EnvironmentUnfit when there is no GPU for
+    cuda or when triton was imported in the other mode already.
+    """
+    wanted = name or os.environ.get(_VARIABLE) or ("cuda" if gpus() else "interpreter")
+    if wanted not in NAMES:
+        raise UsageError(f"unknown lane {wanted!r}: choose one of {', '.join(NAMES)}")
+    if wanted == "cuda" and not gpus():
+        raise EnvironmentUnfit(
+            "no GPU for lane cuda: use --lane interpreter, or run where torch sees one"
+        )
+    if importlib.util.find_spec("triton") is None:
+        raise EnvironmentUnfit("triton is not installed: pip install 'triton>=3.6' (Linux)")
+    interpreting = "1" if wanted == "interpreter" else "0"
+    if "triton" in sys.modules and os.environ.get("TRITON_INTERPRET", "0") != interpreting:
+        raise EnvironmentUnfit(
+            f"triton was imported before lane {wanted} was chosen: start a fresh process, or set "
+            f"TRITON_INTERPRET={interpreting} before anything imports triton"
+        )
+    os.environ[_VARIABLE] = wanted
+    os.environ["TRITON_INTERPRET"] = interpreting
+    os.environ.setdefault("TRITON_DEFAULT_FP_FUSION", "1")
+    return wanted
+
+
+@functools.cache
+def gpus() -> int:
+    """How many GPUs torch could use, asked of the driver's management library: no CUDA context is made."""
+    os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
+    import torch
+
+    return torch.cuda.device_count() if torch.cuda.is_available() else 0
+
+
+@functools.cache
+def present() -> Lane:
+    """The lane this process runs on; opens it on the first call.
+
+    Raises EnvironmentUnfit when none was chosen, or when the installed triton is not supported.
+    """
+    name = os.environ.get(_VARIABLE)
+    if name is None:
+        raise EnvironmentUnfit(
+            "no lane was chosen in this process: call harness.lanes.choose() first"
+        )
+    import triton
+
+    version = tuple(int(part) for part in triton.__version__.split("+")[0].split(".")[:2])
+    if version < (3, 6):
+        raise EnvironmentUnfit(
+            f"triton {triton.__version__} is not supported: pip install 'triton>=3.6'"
+        )
+    if name == "interpreter":
+        from harness.lanes.interpreter.lane import InterpreterLane
+
+        return InterpreterLane()
+    from harness.lanes.cuda import CudaLane
+
+    return CudaLane()

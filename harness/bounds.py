@@ -1,0 +1,118 @@
+"""Bounds: how far an output may be from the oracle, and why.
+
+A bound is a frozen value with one method, `judge`, that never sees anything but numbers. It is derived,
+not tuned: whatever is looser than exact bits says `because`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.errors import SpecError
+from oracles import formats
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Judgement:
+    """A bound's verdict: `bad` masks the elements outside it, `distance` and `allowed` are in `unit`."""
+
+    bad: NDArray[np.bool_]
+    distance: NDArray[np.float64]
+    allowed: NDArray[np.float64] | float
+    unit: str
+
+
+class Bound(Protocol):
+    """What `compare` asks of a bound."""
+
+    @property
+    def formula(self) -> str:
+        """The bound in words, for reports."""
+        ...
+
+    def judge(self, got: Array, expected: Array) -> Judgement | None:
+        """Compare arrays of one shape; None means equal in the strictest sense, with nothing to report.
+
+        `got` has the output's own dtype (an ml_dtypes type for small floats), `expected` that dtype or
+        float64. NaN elements are judged too: a NaN equals any NaN and nothing else.
+        """
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExactBits:
+    """Bit patterns equal: -0 is not +0; any NaN equals any NaN."""
+
+    @property
+    def formula(self) -> str:
+        """The bound in words."""
+        return "exact bits, any NaN equal to any NaN"
+
+    def judge(self, got: Array, expected: Array) -> Judgement | None:
+        """Raises SpecError when the oracle's dtype is not the output's: bits of what?"""
+        if expected.dtype != got.dtype:
+            raise SpecError(
+                f"an exact bound needs the oracle in the output's dtype {got.dtype}, "
+                f"it answered in {expected.dtype}"
+            )
+        got_bits, expected_bits = formats.bits(got), formats.bits(expected)
+        if np.array_equal(got_bits, expected_bits):
+            return None
+        bad = got_bits != expected_bits
+        if formats.is_float(got.dtype):
+            bad &= ~(np.isnan(got) & np.isnan(expected))
+        if not bad.any():
+            return None
+        return Judgement(bad=bad, distance=_ulps(got, expected), allowed=0.0, unit="ulp")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ulps:
+    """At most `count` units in the last place of the output's own format, measured at the oracle's value."""
+
+    count: float
+    because: str
+
+    @property
+    def formula(self) -> str:
+        """The bound in words."""
+        return f"{self.count:g} ulp, because {self.because}"
+
+    def judge(self, got: Array, expected: Array) -> Judgement | None:
+        """NaN must meet NaN and an infinity the same infinity before any distance counts."""
+        wide_got, wide_expected = got.astype(np.float64), expected.astype(np.float64)
+        special = ~np.isfinite(wide_got) | ~np.isfinite(wide_expected)
+        same = (wide_got == wide_expected) | (np.isnan(wide_got) & np.isnan(wide_expected))
+        spacing = formats.ulp_of(wide_expected, formats.of_dtype(got.dtype))
+        with np.errstate(invalid="ignore"):
+            distance = np.abs(wide_got - wide_expected) / spacing
+        distance = np.where(same, 0.0, np.where(special, np.inf, distance))
+        bad = distance > self.count
+        return Judgement(bad=bad, distance=distance, allowed=self.count, unit="ulp")
+
+
+def exact_bits() -> ExactBits:
+    """The tightest bound: the output's bit patterns are the oracle's."""
+    return ExactBits()
+
+
+def ulps(count: float, *, because: str) -> Ulps:
+    """At most `count` ulps in the output's own format; `because` says where they come from."""
+    if count <= 0 or not because:
+        raise SpecError("ulps needs a positive count and the reason why exact bits cannot be asked")
+    return Ulps(count=count, because=because)
+
+
+def _ulps(got: Array, expected: Array) -> NDArray[np.float64]:
+    """Distance in representable steps: between integers their difference, between floats ordinals."""
+    if not formats.is_float(got.dtype):
+        return np.abs(got.astype(np.float64) - expected.astype(np.float64))
+    steps = formats.ulp_distance(got, expected).astype(np.float64)
+    lone_nan = np.isnan(got) != np.isnan(expected)
+    return np.where(lone_nan, np.inf, steps)

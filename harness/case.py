@@ -1,0 +1,109 @@
+"""Cases: the small, JSON-able description of one input, and the inputs that are a pure function of it.
+
+A kernel's own case is a frozen, keyword-only dataclass of plain values (integers, strings, booleans,
+tuples of those, nested dataclasses of the same kind) that satisfies `Case`. Floats that matter are
+carried as bit patterns. `encode` and `decode` are the only road between a case and JSON.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+from typing import Any, Protocol, TypeVar, runtime_checkable
+
+import msgspec
+import torch
+
+from harness.errors import UsageError
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Launch:
+    """What the caller does not choose but the compiler specialises on.
+
+    `num_warps` and `num_stages` are Triton's; `block` is the kernel's main tile size (its launcher says
+    of what); `misalign` shifts every tensor's start by that many elements from a 256-byte boundary;
+    `row_padding` puts that many foreign elements between the rows of tensors a spec calls strided.
+    """
+
+    num_warps: int = 4
+    num_stages: int = 2
+    block: int = 128
+    misalign: int = 0
+    row_padding: int = 0
+
+
+@runtime_checkable
+class Case(Protocol):
+    """What the harness asks of a case, whatever its kernel."""
+
+    @property
+    def launch(self) -> Launch:
+        """The launch configuration, part of the case."""
+        ...
+
+    def tensors(self, device: torch.device) -> dict[str, torch.Tensor]:
+        """The kernel's input tensors by name: the same bits on every device and torch version."""
+        ...
+
+    def params(self) -> dict[str, Any]:
+        """The kernel's plain parameters by name."""
+        ...
+
+    def features(self) -> Iterable[str]:
+        """What this case covers, in words the run's summary counts: "tail", "zero rows", ..."""
+        ...
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Inputs:
+    """What a check works on: named tensors, plain parameters, a launch, and the case they came from.
+
+    `case` is None for tensors that a user captured; `seed` is what a check may derive choices from.
+    """
+
+    tensors: Mapping[str, torch.Tensor]
+    params: Mapping[str, Any]
+    launch: Launch = Launch()
+    case: Case | None = None
+    seed: int = 0
+
+    def replace(self, **changes: torch.Tensor) -> Inputs:
+        """These inputs with some tensors exchanged; the case no longer describes them."""
+        return dataclasses.replace(self, tensors={**self.tensors, **changes}, case=None)
+
+
+def build(case: Case, device: torch.device) -> Inputs:
+    """The inputs of `case` on `device`."""
+    return Inputs(
+        tensors=case.tensors(device),
+        params=case.params(),
+        launch=case.launch,
+        case=case,
+        seed=getattr(case, "seed", 0),
+    )
+
+
+CaseT = TypeVar("CaseT")
+
+
+def encode(case: Any) -> dict[str, Any]:
+    """`case` as plain JSON values."""
+    plain = msgspec.to_builtins(case)
+    if not isinstance(plain, dict):
+        raise UsageError(f"a case must be a dataclass, got {type(case).__name__}")
+    return plain
+
+
+def decode(kind: type[CaseT], plain: Any) -> CaseT:
+    """The case of type `kind` described by `plain`; strict, so that a damaged record never half-loads.
+
+    Raises UsageError naming the field that is missing, foreign or of the wrong type.
+    """
+    try:
+        case = msgspec.convert(plain, type=kind, strict=True)
+    except (msgspec.ValidationError, ValueError) as error:
+        raise UsageError(f"not a {kind.__name__}: {error}") from error
+    if encode(case) != plain:
+        raise UsageError(f"not a {kind.__name__}: it has fields that this version does not know")
+    return case

@@ -1,0 +1,16 @@
+"""Agreement: every output equals the oracle within its bound."""
+
+from __future__ import annotations
+
+from harness import compare
+from harness.case import Inputs
+from harness.lanes.base import Lane, Variation
+from harness.outcomes import Findings, judged
+from harness.spec import KernelSpec
+
+
+def check(spec: KernelSpec, inputs: Inputs, lane: Lane) -> Findings:
+    """One launch against the oracle; measures the worst distance in units of its bound."""
+    launched = lane.run(spec, inputs, Variation())
+    findings, worst = compare.against_oracle(spec, launched.outputs, inputs)
+    return judged(findings, worst=worst)

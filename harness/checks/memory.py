@@ -1,0 +1,72 @@
+"""Memory: every output element is written, nothing outside the outputs is, and inputs come back untouched.
+
+Two runs under two poisons: an element that holds the poison both times was written by nobody, whatever
+value the kernel may legitimately produce. Guard bands on both sides of every buffer, and the gaps
+between padded rows, must keep their poison. Where the lane has a sanitizer, its reports come first.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from harness.case import Inputs
+from harness.lanes.arena import bits, unwritten
+from harness.lanes.base import Lane, Launched, Variation
+from harness.outcomes import Finding, Findings, judged
+from harness.spec import KernelSpec
+
+
+def check(spec: KernelSpec, inputs: Inputs, lane: Lane) -> Findings:
+    """Two watched runs; findings name the buffer and the first offending byte or element."""
+    first = lane.run(spec, inputs, Variation(turn=0, turns=2, watched=True))
+    second = lane.run(spec, inputs, Variation(turn=1, turns=2, watched=True))
+    findings = [
+        Finding(summary=violation.text, facts=violation.facts) for violation in first.violations
+    ]
+    findings += _trespasses(first)
+    findings += _touched_inputs(spec, inputs, first)
+    findings += _unwritten_outputs(first, second)
+    return judged(findings)
+
+
+def _trespasses(launched: Launched) -> list[Finding]:
+    names = {output.data_ptr(): name for name, output in launched.outputs.items()}
+    found = []
+    for name, offset in launched.arena.trespasses():
+        block = next(block for block in launched.arena.blocks if block.name == name)
+        shown = names.get(block.view.data_ptr(), name)
+        found.append(
+            Finding(
+                summary=f"a write outside {shown}: the byte {offset:+d} from its first element changed",
+                output=shown,
+            )
+        )
+    return found
+
+
+def _touched_inputs(spec: KernelSpec, inputs: Inputs, launched: Launched) -> list[Finding]:
+    found = []
+    for name in sorted(set(inputs.tensors) - spec.inplace):
+        changed = bits(launched.inputs[name]) != bits(inputs.tensors[name])
+        if bool(changed.any()):
+            index = torch.nonzero(changed)[0].tolist()
+            found.append(Finding(summary=f"input {name} was written at {index}", output=name))
+    return found
+
+
+def _unwritten_outputs(first: Launched, second: Launched) -> list[Finding]:
+    poisons = (first.arena.poison, second.arena.poison)
+    found = []
+    for name in sorted(first.outputs):
+        missing = unwritten(first.outputs[name], second.outputs[name], poisons)
+        if bool(missing.any()):
+            index = torch.nonzero(missing)[0].tolist()
+            count = int(missing.sum())
+            found.append(
+                Finding(
+                    summary=f"{name}{index} was never written ({count} of {missing.numel()} elements)",
+                    output=name,
+                    index=tuple(index),
+                )
+            )
+    return found

@@ -1,0 +1,61 @@
+"""Reproducibility: the same inputs give the same bits, over runs that are made to differ."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from harness import compare
+from harness.case import Inputs
+from harness.lanes.arena import bits
+from harness.lanes.base import Lane, Variation
+from harness.outcomes import Finding, Findings, judged
+from harness.spec import KernelSpec
+
+
+def check(spec: KernelSpec, inputs: Inputs, lane: Lane) -> Findings:
+    """The claim's number of runs with one synchronisation at the end; bit patterns are compared.
+
+    Every run gets fresh memory under another poison, and whatever else the lane varies. Where the spec
+    names a control, it runs on the same inputs; `counts` says for which outputs it varied.
+    """
+    runs, varied = _repeat(spec, inputs, lane)
+    findings: list[Finding] = []
+    for name, turn in varied.items():
+        finding = compare.same_bits(name, runs[0][name], runs[turn][name], f"run {turn + 1}")
+        assert finding is not None
+        findings.append(finding)
+    verdict = judged(findings, runs=float(len(runs)))
+    if spec.reproducible.control is None:
+        return verdict
+    control = dataclasses.replace(spec, run=spec.reproducible.control)
+    _, wavered = _repeat(control, inputs, lane)
+    counts = {f"control varied: {name}": int(name in wavered) for name in sorted(runs[0])}
+    return dataclasses.replace(verdict, counts=counts)
+
+
+def _repeat(
+    spec: KernelSpec, inputs: Inputs, lane: Lane
+) -> tuple[list[Mapping[str, Tensor]], dict[str, int]]:
+    """The outputs of every run, and for each output that varied the first run that differs from run 0."""
+    turns = spec.reproducible.runs
+    runs = [
+        lane.run(spec, inputs, Variation(turn=turn, turns=turns)).outputs for turn in range(turns)
+    ]
+    names = sorted(runs[0])
+    flags = torch.stack(
+        [torch.stack([_differs(runs[0][name], run[name]) for run in runs[1:]]) for name in names]
+    ).tolist()
+    return runs, {
+        name: row.index(True) + 1 for name, row in zip(names, flags, strict=True) if any(row)
+    }
+
+
+def _differs(first: Tensor, other: Tensor) -> Tensor:
+    """A boolean scalar that stays on the device, so that runs follow each other without a pause."""
+    if first.shape != other.shape or first.dtype != other.dtype:
+        return torch.tensor(True, device=first.device)
+    return (bits(first) != bits(other)).any()

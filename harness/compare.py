@@ -1,0 +1,169 @@
+"""Measures one output against the oracle and words what it finds; the only place that words numeric failures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from harness.bounds import Bound, Judgement
+from harness.case import Inputs
+from harness.errors import SpecError
+from harness.lanes.base import parameters
+from harness.outcomes import Finding
+from harness.spec import KernelSpec
+from oracles import formats
+
+Array = NDArray[Any]
+
+
+def against_oracle(
+    spec: KernelSpec, outputs: Mapping[str, Tensor], inputs: Inputs
+) -> tuple[list[Finding], float]:
+    """Every output against the spec's oracle: the findings, and the worst distance over its bound.
+
+    Raises SpecError when outputs, bounds and oracle do not name the same things, or when there is
+    nothing at all to compare although the inputs are not empty.
+    """
+    expected = spec.oracle(inputs.tensors, parameters(inputs))
+    findings: list[Finding] = []
+    worst = 0.0
+    for name in sorted(spec.bounds):
+        if name not in expected:
+            raise SpecError(f"spec {spec.name!r}: its oracle does not answer output {name!r}")
+        if name not in outputs:
+            findings.append(Finding(summary=f"output {name} is missing", output=name))
+            continue
+        finding, distance = output(spec, name, outputs[name], expected[name], inputs)
+        worst = max(worst, distance)
+        findings += [finding] if finding else []
+    undeclared = sorted(set(outputs) - set(spec.bounds))
+    if undeclared:
+        raise SpecError(f"spec {spec.name!r}: output {undeclared[0]!r} has no bound: declare one")
+    return findings, worst
+
+
+def output(
+    spec: KernelSpec, name: str, tensor: Tensor, expected: Any, inputs: Inputs
+) -> tuple[Finding | None, float]:
+    """One output against what is expected of it, and its worst distance over its bound."""
+    got = formats.to_numpy(tensor)
+    want = formats.to_numpy(expected) if isinstance(expected, Tensor) else np.asarray(expected)
+    if got.shape != want.shape:
+        return (
+            Finding(summary=f"{name} has shape {got.shape}, expected {want.shape}", output=name),
+            np.inf,
+        )
+    bound = spec.bounds[name]
+    judgement = bound.judge(got, want)
+    if judgement is None:
+        return None, 0.0
+    worst = _worst(judgement)
+    if not judgement.bad.any():
+        return None, worst
+    return _word(spec, name, got, want, bound, judgement, inputs), worst
+
+
+def same_bits(name: str, first: Tensor, other: Tensor, what: str) -> Finding | None:
+    """None when two outputs agree in every bit; `what` says which run `other` is."""
+    got, want = formats.to_numpy(other), formats.to_numpy(first)
+    if got.shape != want.shape or got.dtype != want.dtype:
+        return Finding(
+            summary=f"{name}: {what} gives {got.dtype}{got.shape}, expected {want.dtype}{want.shape}",
+            output=name,
+        )
+    differing = formats.bits(got) != formats.bits(want)
+    if not differing.any():
+        return None
+    index = tuple(int(i) for i in np.unravel_index(int(differing.argmax()), differing.shape))
+    return Finding(
+        summary=f"{name}{list(index)}: {what} gives other bits",
+        output=name,
+        index=index,
+        lines=(
+            f"first     {_show(want[index])}",
+            f"other     {_show(got[index])}",
+            f"differing {int(differing.sum())} of {differing.size} elements",
+        ),
+        facts={"differing": int(differing.sum()), "of": int(differing.size)},
+    )
+
+
+def _worst(judgement: Judgement) -> float:
+    """The largest distance, in units of what is allowed where something is."""
+    allowed = np.asarray(judgement.allowed, dtype=np.float64)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = np.where(allowed > 0, judgement.distance / allowed, judgement.distance)
+    return float(np.nanmax(ratio)) if ratio.size else 0.0
+
+
+def _word(
+    spec: KernelSpec,
+    name: str,
+    got: Array,
+    want: Array,
+    bound: Bound,
+    judgement: Judgement,
+    inputs: Inputs,
+) -> Finding:
+    flat = int(np.argmax(np.where(judgement.bad, judgement.distance, -1.0)))
+    index = tuple(int(i) for i in np.unravel_index(flat, got.shape))
+    distance = float(judgement.distance[index])
+    allowed = float(np.broadcast_to(judgement.allowed, got.shape)[index])
+    count = int(judgement.bad.sum())
+    direction = _direction(got, want, judgement.bad)
+    where = f"{name}{list(index)}"
+    lines = [
+        f"got       {_show(got[index])}",
+        f"expected  {_show(want[index])}",
+        f"distance  {distance:g} {judgement.unit}, allowed {allowed:g} ({bound.formula})",
+        f"wrong     {count} of {got.size} elements{', ' + direction if direction else ''}",
+    ]
+    for source in sorted(inputs.tensors):
+        tensor = inputs.tensors[source]
+        if tuple(tensor.shape) == got.shape:
+            element = formats.to_numpy(tensor[index])[()]
+            lines.append(f"input     {source}{list(index)} = {_show(element)}")
+    if spec.program is not None:
+        lines.append(f"written by {spec.program(name, index, inputs)}")
+    return Finding(
+        summary=f"{where} is {_number(got[index])}, expected {_number(want[index])}",
+        output=name,
+        index=index,
+        lines=tuple(lines),
+        facts={
+            "got": _show(got[index]),
+            "expected": _show(want[index]),
+            "distance": distance,
+            "unit": judgement.unit,
+            "allowed": allowed,
+            "bound": bound.formula,
+            "wrong": count,
+            "of": int(got.size),
+            "direction": direction,
+        },
+    )
+
+
+def _direction(got: Array, want: Array, bad: NDArray[np.bool_]) -> str:
+    """Whether all wrong elements err to one side, and which; empty when they do not or cannot."""
+    with np.errstate(invalid="ignore"):
+        change = np.abs(got[bad].astype(np.float64)) - np.abs(want[bad].astype(np.float64))
+    if not np.isfinite(change).all():
+        return ""
+    if (change < 0).all():
+        return "all toward zero"
+    return "all away from zero" if (change > 0).all() else "to both sides"
+
+
+def _number(element: Any) -> str:
+    return repr(float(element)) if formats.is_float(element.dtype) else str(int(element))
+
+
+def _show(element: Any) -> str:
+    """An element in decimal and in the hexadecimal of its bits."""
+    width = element.dtype.itemsize * 2
+    return f"{_number(element)}  0x{int(formats.bits(np.asarray(element))[()]):0{width}x} ({element.dtype})"

@@ -1,0 +1,84 @@
+"""Bits from a counter: input tensors out of integer arithmetic alone, the same on every device.
+
+Every generator is a function of a seed and of the element's index. The hash is the 32-bit finaliser
+"lowbias32" (C. Wellons, hash-prospector, 2018), evaluated on int64 words so that no device's rules for
+signed overflow or shifts have a say. Normal-looking values come from a fixed table of quantiles; no libm
+and no library generator is consulted.
+"""
+
+from __future__ import annotations
+
+import functools
+import statistics
+
+import torch
+
+_MASK = 0xFFFFFFFF
+_QUANTILES = 4096
+
+
+def hashed(seed: int, start: int, count: int, device: torch.device) -> torch.Tensor:
+    """`count` hashed 32-bit words for counters `start`, `start + 1`, ...: int64 in [0, 2^32)."""
+    index = torch.arange(start, start + count, dtype=torch.int64, device=device)
+    return _mix(index + _mix_int(seed))
+
+
+def _mix(x: torch.Tensor) -> torch.Tensor:
+    x = x & _MASK
+    x = (x ^ (x >> 16)) * 0x7FEB352D & _MASK
+    x = (x ^ (x >> 15)) * 0x846CA68B & _MASK
+    return x ^ (x >> 16)
+
+
+def _mix_int(x: int) -> int:
+    """The same hash on one Python integer, used to spread seeds far apart."""
+    x = (x + 0x9E3779B9) & _MASK
+    x = (x ^ (x >> 16)) * 0x7FEB352D & _MASK
+    x = (x ^ (x >> 15)) * 0x846CA68B & _MASK
+    return x ^ (x >> 16)
+
+
+def pick(seed: int, bound: int) -> int:
+    """One hashed integer in [0, bound); `bound` must be positive."""
+    if bound <= 0:
+        raise ValueError(f"pick needs a positive bound, got {bound}")
+    return _mix_int(_mix_int(seed) ^ 0x5BD1E995) % bound
+
+
+def words_to_fp32(words: torch.Tensor) -> torch.Tensor:
+    """int64 words in [0, 2^32) reinterpreted as fp32 bit patterns."""
+    signed = torch.where(words >= 1 << 31, words - (1 << 32), words)
+    return signed.to(torch.int32).view(torch.float32)
+
+
+def uniform(words: torch.Tensor) -> torch.Tensor:
+    """Hashed words to fp32 multiples of 2^-23 in [-1, 1): exact in every arithmetic."""
+    return ((words >> 8) - (1 << 23)).to(torch.float32) * 2.0**-23
+
+
+def log_uniform(words: torch.Tensor, low: int, high: int) -> torch.Tensor:
+    """Hashed words to fp32 of either sign with exponents uniform in [low, high], mantissa uniform."""
+    if not -126 <= low <= high <= 127:
+        raise ValueError(f"log_uniform needs -126 <= low <= high <= 127, got {low} and {high}")
+    sign = (words & 1) << 31
+    exponent = ((words >> 1 & 0xFF) * (high - low + 1) >> 8) + low + 127
+    return words_to_fp32(sign | exponent << 23 | words >> 9)
+
+
+def normal(words: torch.Tensor) -> torch.Tensor:
+    """Hashed words to fp32 that look standard normal: a table of 4096 quantiles, signed."""
+    table = _quantiles().to(words.device)
+    return table[words & (_QUANTILES - 1)]
+
+
+@functools.cache
+def _quantiles() -> torch.Tensor:
+    """Midpoint quantiles of N(0, 1), rounded to multiples of 2^-16 so that libm's last bits vanish."""
+    gauss = statistics.NormalDist()
+    steps = [round(gauss.inv_cdf((i + 0.5) / _QUANTILES) * 2**16) for i in range(_QUANTILES)]
+    return torch.tensor(steps, dtype=torch.float32) * 2.0**-16
+
+
+def permutation(seed: int, count: int, device: torch.device) -> torch.Tensor:
+    """A permutation of range(count) as int64, decided by the hash alone (ties by index)."""
+    return torch.argsort(hashed(seed, 0, count, device), stable=True)

@@ -1,0 +1,144 @@
+"""Finds specs: this project's own kernels by path, anybody's by module, `module:NAME` or file."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+
+from harness.errors import EnvironmentUnfit, UsageError
+from harness.spec import KernelSpec
+
+CHECKOUT = Path(__file__).resolve().parent.parent
+_KERNELS = CHECKOUT / "kernels"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Found:
+    """A spec and where it is: `reference` is what `--spec` takes, and what a record names."""
+
+    spec: KernelSpec
+    reference: str
+    module: ModuleType
+
+
+def find(references: Sequence[str] = (), kernels: Iterable[str] = ()) -> tuple[Found, ...]:
+    """The specs of `references` (the checkout's own where none are given), sorted by name.
+
+    `kernels` narrows to those names. Raises UsageError for a reference that cannot be imported or holds
+    no spec, for two specs of one name, and for a name in `kernels` that nothing declares.
+    """
+    found = [item for reference in references for item in load(reference)]
+    if not references:
+        found = _own()
+    by_name: dict[str, Found] = {}
+    for item in found:
+        earlier = by_name.setdefault(item.spec.name, item)
+        if earlier.spec is not item.spec:
+            raise UsageError(
+                f"two specs are called {item.spec.name!r}: in {earlier.reference} and "
+                f"{item.reference}; rename one"
+            )
+    wanted = list(kernels)
+    for name in wanted:
+        if name not in by_name:
+            known = ", ".join(sorted(by_name)) or "none"
+            raise UsageError(f"unknown kernel {name!r}: there are {known}")
+    return tuple(by_name[name] for name in sorted(wanted or by_name))
+
+
+def load(reference: str) -> list[Found]:
+    """The specs of one reference: a module, `module:NAME`, or a path to a Python file (also `:NAME`)."""
+    target, _, attribute = reference.partition(":")
+    module = _from_file(Path(target)) if target.endswith(".py") else _from_name(target)
+    declared = _declared(module)
+    if attribute:
+        value = getattr(module, attribute, None)
+        chosen = value if isinstance(value, (list, tuple)) else (value,)
+        if not chosen or not all(isinstance(spec, KernelSpec) for spec in chosen):
+            raise UsageError(f"--spec {reference}: {attribute!r} is not a KernelSpec in {target}")
+        declared = list(chosen)
+    if not declared:
+        raise UsageError(f"--spec {reference}: no KernelSpec in that module; declare one as SPEC")
+    return [Found(spec=spec, reference=target, module=module) for spec in declared]
+
+
+def _declared(module: ModuleType) -> list[KernelSpec]:
+    specs: list[KernelSpec] = []
+    for name in sorted(vars(module)):
+        value = getattr(module, name)
+        for spec in value if isinstance(value, (list, tuple)) else (value,):
+            if isinstance(spec, KernelSpec) and not any(spec is seen for seen in specs):
+                specs.append(spec)
+    return specs
+
+
+def _from_name(name: str) -> ModuleType:
+    if name == "kernels" or name.startswith("kernels."):
+        _own_package()
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        missing = error.name or name
+        if name == missing or name.startswith(missing + "."):
+            raise UsageError(
+                f"--spec {name}: no module of that name; install its package or give a .py file"
+            ) from error
+        raise UsageError(f"--spec {name}: importing it needs {missing!r}; install that") from error
+
+
+def _from_file(path: Path) -> ModuleType:
+    if not path.is_file():
+        raise UsageError(f"--spec {path}: no such file")
+    name = f"bitproof_spec_{path.stem}_{abs(hash(str(path.resolve()))):x}"
+    if name in sys.modules:
+        return sys.modules[name]
+    return import_file(name, path)
+
+
+def import_file(name: str, path: Path, *, package: bool = False) -> ModuleType:
+    """Import the file at `path` under `name`."""
+    locations = [str(path.parent)] if package else None
+    plan = importlib.util.spec_from_file_location(name, path, submodule_search_locations=locations)
+    if plan is None or plan.loader is None:
+        raise UsageError(f"{path} cannot be imported as Python")
+    module = importlib.util.module_from_spec(plan)
+    sys.modules[name] = module
+    try:
+        plan.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
+
+
+def _own() -> list[Found]:
+    """Every spec in the checkout's `kernels/`."""
+    _own_package()
+    names = sorted(path.stem for path in _KERNELS.glob("*.py") if path.stem != "__init__")
+    found = []
+    for name in names:
+        module = importlib.import_module(f"kernels.{name}")
+        found += [
+            Found(spec=spec, reference=f"kernels.{name}", module=module)
+            for spec in _declared(module)
+        ]
+    return found
+
+
+def _own_package() -> None:
+    """Make `kernels` mean the checkout's folder: another distribution owns that import name as well."""
+    if not (_KERNELS / "__init__.py").is_file():
+        raise UsageError("no kernels come with an installed bitproof: name yours with --spec")
+    module = sys.modules.get("kernels")
+    if module is None:
+        import_file("kernels", _KERNELS / "__init__.py", package=True)
+    elif _KERNELS not in (Path(p).resolve() for p in getattr(module, "__path__", ())):
+        raise EnvironmentUnfit(
+            f"the package 'kernels' of {getattr(module, '__file__', 'another project')} is imported "
+            "already: run in a process (or environment) without it, or name specs with --spec"
+        )

@@ -1,0 +1,139 @@
+"""Lets Hypothesis look for a case that a check rejects, and shrinks it.
+
+Used by the properties, by the command line and by the fault runs; knows nothing of pytest.
+"""
+
+from __future__ import annotations
+
+import collections
+import time
+from dataclasses import dataclass, field
+
+from hypothesis import Phase, given, settings
+from hypothesis.errors import FlakyFailure
+
+from harness import checks
+from harness.case import Case, Inputs, build
+from harness.lanes.base import Lane
+from harness.outcomes import Finding, Findings, Outcome
+from harness.spec import KernelSpec
+
+
+@dataclass(kw_only=True)
+class Search:
+    """What a search did: examples by outcome, what the cases covered, and the smallest failing one."""
+
+    check: str
+    kernel: str
+    outcomes: collections.Counter[Outcome] = field(default_factory=collections.Counter)
+    covered: collections.Counter[str] = field(default_factory=collections.Counter)
+    measures: dict[str, float] = field(default_factory=dict)
+    counts: collections.Counter[str] = field(default_factory=collections.Counter)
+    reasons: set[str] = field(default_factory=set)
+    seconds: float = 0.0
+    case: Case | None = None
+    inputs: Inputs | None = None
+    findings: Findings | None = None
+
+    @property
+    def examples(self) -> int:
+        """Cases judged before any failure was shrunk."""
+        return self.outcomes.total()
+
+    @property
+    def outcome(self) -> Outcome:
+        """The verdict on the whole search: a defect if any, else passed if anything passed.
+
+        A control that never varied leaves a bitwise claim not demonstrated.
+        """
+        if self.findings is not None:
+            return self.findings.outcome
+        if self.outcomes[Outcome.PASSED] and self.counts and not self.counts.total():
+            return Outcome.NOT_DEMONSTRATED
+        ranking = (
+            Outcome.PASSED,
+            Outcome.NOT_DEMONSTRATED,
+            Outcome.OUT_OF_RESOURCES,
+            Outcome.UNSUPPORTED,
+            Outcome.REFUSED,
+        )
+        return next((o for o in ranking if self.outcomes[o]), Outcome.NOT_DEMONSTRATED)
+
+
+class _Rejected(Exception):
+    """Carries a failing case through Hypothesis."""
+
+
+def search(
+    spec: KernelSpec,
+    check: str,
+    lane: Lane,
+    *,
+    max_examples: int,
+    shrink: bool = True,
+    base: settings | None = None,
+) -> Search:
+    """Judge up to `max_examples` drawn cases; stop at the first defect, shrunk unless told otherwise.
+
+    A failure that does not repeat is a finding too: the kernel gave two answers to one case.
+    """
+    result = Search(check=check, kernel=spec.name)
+    began = time.perf_counter()
+
+    def judge(case: Case) -> None:
+        inputs = build(case, lane.device)
+        findings = checks.run(check, spec, inputs, lane)
+        if result.findings is None:
+            result.outcomes[findings.outcome] += 1
+            result.covered.update(set(case.features()))
+            if findings.reason:
+                result.reasons.add(findings.reason)
+            for name, value in findings.measures.items():
+                result.measures[name] = max(value, result.measures.get(name, value))
+            result.counts.update(findings.counts)
+        if findings.outcome.is_defect:
+            result.case, result.inputs, result.findings = case, inputs, findings
+            raise _Rejected
+
+    judge.__name__ = f"{check}_{spec.name}"  # part of the key under which examples are kept
+    chosen = settings(
+        base or settings(),
+        max_examples=max_examples,
+        phases=list(Phase) if shrink else [Phase.generate],
+    )
+    try:
+        chosen(given(spec.cases())(judge))()
+    except _Rejected:
+        _narrow(spec, check, lane, result)
+    except FlakyFailure:
+        assert result.findings is not None
+        result.findings = _unsteady(result.findings)
+    result.seconds = time.perf_counter() - began
+    return result
+
+
+def _narrow(spec: KernelSpec, check: str, lane: Lane, result: Search) -> None:
+    """Try the case that holds only the offending element's inputs, where the case knows how."""
+    narrow = getattr(result.case, "narrow", None)
+    if narrow is None or result.findings is None:
+        return
+    for finding in result.findings.findings:
+        smaller = narrow(finding.output, finding.index) if finding.index is not None else None
+        if smaller is None:
+            continue
+        inputs = build(smaller, lane.device)
+        findings = checks.run(check, spec, inputs, lane)
+        if findings.outcome is result.findings.outcome:
+            result.case, result.inputs, result.findings = smaller, inputs, findings
+            return
+
+
+def _unsteady(findings: Findings) -> Findings:
+    note = Finding(
+        summary="the same case passed when it was judged again: the kernel is not steady"
+    )
+    return Findings(
+        outcome=findings.outcome,
+        findings=(*findings.findings, note),
+        measures=findings.measures,
+    )

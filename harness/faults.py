@@ -1,0 +1,115 @@
+"""Plants a fault: a spec whose kernel's source carries one named edit.
+
+The edited source is written to a file of its own (Triton reads kernels from their files) and imported
+under a name of its own; nothing of the original module changes.
+"""
+
+from __future__ import annotations
+
+import ast
+import atexit
+import contextlib
+import hashlib
+import importlib
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+
+from harness.discovery import Found, import_file
+from harness.errors import SpecError
+from harness.spec import Fault, KernelSpec
+
+
+def plant(found: Found, fault: Fault) -> KernelSpec:
+    """`found`'s spec with `fault` planted.
+
+    Raises SpecError when the edit does not apply exactly once within the part it names.
+    """
+    target = importlib.import_module(fault.module) if fault.module else found.module
+    source = edit(_source(target), fault, where=f"spec {found.spec.name!r}")
+    tag = hashlib.sha256(f"{found.spec.name}\0{fault.name}".encode()).hexdigest()[:12]
+    edited = _import(f"bitproof_fault_{tag}", source)
+    if fault.module:
+        with _standing_in(fault.module, edited):
+            edited = _import(f"bitproof_fault_{tag}_spec", _source(found.module))
+    return _same_spec(edited, found.spec)
+
+
+def edit(source: str, fault: Fault, *, where: str) -> str:
+    """`source` with the fault's one edit, which must apply exactly once within `fault.within`."""
+    start, stop = _extent(source, fault, where)
+    part = source[start:stop]
+    count = part.count(fault.old)
+    if count != 1:
+        raise SpecError(
+            f"{where}: fault {fault.name!r} applies {count} times in {fault.within}, "
+            "it must apply exactly once: adjust its `old` text"
+        )
+    return source[:start] + part.replace(fault.old, fault.new) + source[stop:]
+
+
+def _extent(source: str, fault: Fault, where: str) -> tuple[int, int]:
+    """Character range of the top-level definition or assignment called `fault.within`."""
+    starts = [0]
+    for line in source.splitlines(keepends=True):
+        starts.append(starts[-1] + len(line))
+    for node in ast.parse(source).body:
+        names: list[str] = []
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            names = [node.name]
+        elif isinstance(node, ast.Assign):
+            names = [target.id for target in node.targets if isinstance(target, ast.Name)]
+        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            names = [node.target.id]
+        if fault.within in names:
+            assert node.end_lineno is not None
+            return starts[node.lineno - 1], starts[node.end_lineno]
+    raise SpecError(
+        f"{where}: fault {fault.name!r} names {fault.within!r}, which its file does not define"
+    )
+
+
+def _source(module: ModuleType) -> str:
+    assert module.__file__ is not None
+    return Path(module.__file__).read_text(encoding="utf-8")
+
+
+def _import(name: str, source: str) -> ModuleType:
+    path = _folder() / f"{name}.py"
+    path.write_text(source, encoding="utf-8")
+    return import_file(name, path)
+
+
+@cache
+def _folder() -> Path:
+    folder = Path(tempfile.mkdtemp(prefix="bitproof-faults-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
+
+
+@contextlib.contextmanager
+def _standing_in(name: str, module: ModuleType) -> Iterator[None]:
+    """While active, importing `name` gives `module`."""
+    original = sys.modules[name]
+    package, _, attribute = name.rpartition(".")
+    sys.modules[name] = module
+    if package:
+        setattr(sys.modules[package], attribute, module)
+    try:
+        yield
+    finally:
+        sys.modules[name] = original
+        if package:
+            setattr(sys.modules[package], attribute, original)
+
+
+def _same_spec(module: ModuleType, spec: KernelSpec) -> KernelSpec:
+    for value in vars(module).values():
+        for candidate in value if isinstance(value, (list, tuple)) else (value,):
+            if isinstance(candidate, KernelSpec) and candidate.name == spec.name:
+                return candidate
+    raise SpecError(f"spec {spec.name!r} is not declared at the top level of {module.__name__}")

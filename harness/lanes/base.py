@@ -1,0 +1,97 @@
+"""What a lane is: the one place where a launcher is called, and what one call gives back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from harness.case import Inputs
+from harness.lanes.arena import POISONS, Allocations, Arena
+from harness.spec import KernelSpec
+
+
+@dataclass(frozen=True, kw_only=True)
+class Variation:
+    """How one run is made to differ from another of the same inputs.
+
+    `turn` numbers the run: it picks the poison, and whatever else the lane can vary (streams and a
+    competing kernel on CUDA, the order of programs in the interpreter). `watched` asks for the
+    sanitizer where the lane has one.
+    """
+
+    turn: int = 0
+    turns: int = 1
+    watched: bool = False
+
+    @property
+    def poison(self) -> int:
+        """The byte that fresh memory holds in this run."""
+        return POISONS[self.turn % len(POISONS)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Launched:
+    """One run of a launcher: its outputs, the inputs as it left them, and the memory they lie in.
+
+    `violations` are the sanitizer's reports (interpreter lane only), each with a `text`.
+    """
+
+    outputs: Mapping[str, Tensor]
+    inputs: Mapping[str, Tensor]
+    arena: Arena
+    violations: tuple[Any, ...] = ()
+
+
+class Lane(Protocol):
+    """Where kernels run. A process is one lane for its whole life."""
+
+    @property
+    def name(self) -> str:
+        """As on the command line: "cuda" or "interpreter"."""
+        ...
+
+    @property
+    def device(self) -> torch.device:
+        """Where inputs are built and outputs lie."""
+        ...
+
+    def run(self, spec: KernelSpec, inputs: Inputs, variation: Variation) -> Launched:
+        """Call the launcher once on guarded copies of `inputs`; raises whatever the launcher raises."""
+        ...
+
+    def versions(self) -> dict[str, str]:
+        """What a record needs to be understood later: lane, card, torch, triton, numpy, python."""
+        ...
+
+
+def placed(spec: KernelSpec, inputs: Inputs, arena: Arena) -> dict[str, Tensor]:
+    """Guarded copies of the input tensors, laid out as the case's launch asks."""
+    launch = inputs.launch
+    return {
+        name: arena.place(
+            name,
+            tensor,
+            misalign=launch.misalign,
+            row_padding=launch.row_padding if name in spec.strided else 0,
+        )
+        for name, tensor in inputs.tensors.items()
+    }
+
+
+def call(
+    spec: KernelSpec, inputs: Inputs, arena: Arena
+) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """(outputs, inputs as the launcher saw them) of one guarded call."""
+    tensors = placed(spec, inputs, arena)
+    with Allocations(arena):
+        outputs = spec.run(dict(tensors), parameters(inputs))
+    return outputs, tensors
+
+
+def parameters(inputs: Inputs) -> dict[str, Any]:
+    """What launchers and oracles receive as `params`: the plain parameters and the launch."""
+    return {**inputs.params, "launch": inputs.launch}

@@ -1,0 +1,71 @@
+"""The cuda lane: kernels compiled for the present card, runs varied by stream and by competition."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+
+import torch
+
+from harness.case import Inputs
+from harness.lanes.arena import Arena
+from harness.lanes.base import Launched, Variation, call
+from harness.lanes.versions import libraries
+from harness.spec import KernelSpec
+
+
+@dataclass(frozen=True, kw_only=True)
+class CudaLane:
+    """Runs on the first visible GPU; opening it makes no CUDA context, the first run does."""
+
+    name: str = "cuda"
+
+    @property
+    def device(self) -> torch.device:
+        """The first visible GPU."""
+        return torch.device("cuda", 0)
+
+    def run(self, spec: KernelSpec, inputs: Inputs, variation: Variation) -> Launched:
+        """Odd turns run on a side stream, every second pair beside a competing kernel."""
+        arena = Arena(device=self.device, poison=variation.poison)
+        here = torch.cuda.current_stream()
+        if variation.turn % 4 >= 2:
+            _compete()
+        if variation.turn % 2 == 0:
+            outputs, tensors = call(spec, inputs, arena)
+            return Launched(outputs=outputs, inputs=tensors, arena=arena)
+        side = _stream("side")
+        side.wait_stream(here)
+        with torch.cuda.stream(side):
+            outputs, tensors = call(spec, inputs, arena)
+        here.wait_stream(side)
+        for block in arena.blocks:
+            block.buffer.record_stream(here)
+        return Launched(outputs=outputs, inputs=tensors, arena=arena)
+
+    def versions(self) -> dict[str, str]:
+        """Lane, card and library versions."""
+        card = torch.cuda.get_device_properties(0)
+        return {
+            "lane": self.name,
+            "card": f"{card.name} (sm_{card.major}{card.minor})",
+            **libraries(),
+        }
+
+
+@functools.cache
+def _stream(purpose: str) -> torch.cuda.Stream:
+    return torch.cuda.Stream()
+
+
+def _compete() -> None:
+    """Keep some multiprocessors busy on another stream, so that programs are scheduled otherwise."""
+    stream = _stream("competitor")
+    with torch.cuda.stream(stream):
+        operand = _operand()
+        torch.mm(operand, operand)
+
+
+@functools.cache
+def _operand() -> torch.Tensor:
+    return torch.zeros((1024, 1024), dtype=torch.bfloat16, device="cuda")

@@ -1,0 +1,48 @@
+"""The interpreter lane: launches inside an overlay session, in a program order the run varies."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+import torch
+
+from harness.case import Inputs
+from harness.lanes.arena import Arena
+from harness.lanes.base import Launched, Variation, call
+from harness.lanes.interpreter import order, overlay, state
+from harness.lanes.interpreter.sanitizer import Sanitizer
+from harness.lanes.versions import libraries
+from harness.spec import KernelSpec
+
+
+@dataclass(frozen=True, kw_only=True)
+class InterpreterLane:
+    """Runs on the CPU in Triton's interpreter, as overlaid; opening it installs the overlay."""
+
+    name: str = "interpreter"
+
+    def __post_init__(self) -> None:
+        """Install the overlay; raises EnvironmentUnfit on a triton it does not know."""
+        overlay.install()
+
+    @property
+    def device(self) -> torch.device:
+        """The CPU."""
+        return torch.device("cpu")
+
+    def run(self, spec: KernelSpec, inputs: Inputs, variation: Variation) -> Launched:
+        """Run once; turn i of n takes the i-th of n program orders drawn from the case's seed."""
+        arena = Arena(device=self.device, poison=variation.poison)
+        watch = Sanitizer(arena.poisoned) if variation.watched else None
+        turns = order.orders(max(variation.turns, 1), inputs.seed)
+        fusion = os.environ.get("TRITON_DEFAULT_FP_FUSION", "1") == "1"
+        session = state.Session(order=turns[variation.turn], watch=watch, fp_fusion=fusion)
+        with state.session(session):
+            outputs, tensors = call(spec, inputs, arena)
+        violations = tuple(watch.violations) if watch else ()
+        return Launched(outputs=outputs, inputs=tensors, arena=arena, violations=violations)
+
+    def versions(self) -> dict[str, str]:
+        """Lane and library versions."""
+        return {"lane": self.name, **libraries()}

@@ -1,0 +1,24 @@
+"""The library versions a record carries."""
+
+from __future__ import annotations
+
+import os
+import platform
+
+import ml_dtypes
+import numpy as np
+import torch
+
+
+def libraries() -> dict[str, str]:
+    """Versions of python, torch, triton, numpy and ml_dtypes, and the fusion setting in force."""
+    import triton
+
+    return {
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "triton": triton.__version__,
+        "numpy": np.__version__,
+        "ml_dtypes": ml_dtypes.__version__,
+        "fp_fusion": os.environ.get("TRITON_DEFAULT_FP_FUSION", ""),
+    }

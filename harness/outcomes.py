@@ -1,0 +1,111 @@
+"""What can come of running a check on a case, and which of it is a defect of the kernel."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from harness.errors import BitproofError, Refused, Unsupported
+
+
+class Outcome(enum.StrEnum):
+    """The verdict on one check of one case, worded as in every report and record."""
+
+    PASSED = "passed"
+    FAILED = "failed"
+    NOT_DEMONSTRATED = "not demonstrated"
+    REFUSED = "refused"
+    UNSUPPORTED = "unsupported"
+    OUT_OF_RESOURCES = "out of resources"
+    CRASHED = "crashed"
+    HUNG = "hung"
+
+    @property
+    def is_defect(self) -> bool:
+        """Whether this outcome counts against the kernel (and is worth shrinking)."""
+        return self in (Outcome.FAILED, Outcome.CRASHED, Outcome.HUNG)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """One thing a check found wrong, complete enough to be acted on without opening a source file.
+
+    `summary` is one sentence. `index` is the element of `output` (or None), `lines` the worded details
+    from `compare`, `facts` the same as plain JSON values for records and machine-readable summaries.
+    """
+
+    summary: str
+    output: str | None = None
+    index: tuple[int, ...] | None = None
+    lines: tuple[str, ...] = ()
+    facts: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Findings:
+    """A check's answer: the outcome, what it found, and measurements the summary aggregates.
+
+    `measures` holds numbers of which a summary keeps the largest, such as the worst distance over its
+    bound; `counts` holds numbers that it adds up, such as the cases on which a control varied.
+    """
+
+    outcome: Outcome
+    findings: tuple[Finding, ...] = ()
+    reason: str = ""
+    measures: dict[str, float] = field(default_factory=dict)
+    counts: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def text(self) -> str:
+        """The findings as the lines of a report."""
+        lines = [self.reason] if self.reason else []
+        for finding in self.findings:
+            lines.append(finding.summary)
+            lines.extend(f"  {line}" for line in finding.lines)
+        return "\n".join(lines)
+
+
+def judged(findings: Iterable[Finding], **measures: float) -> Findings:
+    """Failed when anything was found, passed otherwise."""
+    found = tuple(findings)
+    outcome = Outcome.FAILED if found else Outcome.PASSED
+    return Findings(outcome=outcome, findings=found, measures=measures)
+
+
+def classify(error: BaseException, refuses: tuple[type[Exception], ...]) -> Findings | None:
+    """The outcome an exception out of a launch stands for; None for errors that are not a launch's.
+
+    The chain of causes is followed, since the interpreter and the compiler wrap what they raise.
+    """
+    chain = list(_causes(error))
+    for link in chain:
+        if isinstance(link, Refused) or (refuses and isinstance(link, refuses)):
+            return Findings(outcome=Outcome.REFUSED, reason=one_line(link))
+        if isinstance(link, Unsupported):
+            return Findings(outcome=Outcome.UNSUPPORTED, reason=one_line(link))
+        if isinstance(link, (BitproofError, AssertionError)):
+            return None
+    names = {type(link).__name__ for link in chain}
+    text = " ".join(str(link) for link in chain)
+    if names & {"OutOfMemoryError", "OutOfResources"} or "out of memory" in text:
+        return Findings(outcome=Outcome.OUT_OF_RESOURCES, reason=one_line(chain[-1]))
+    last = chain[-1]
+    return Findings(
+        outcome=Outcome.CRASHED,
+        findings=(Finding(summary=f"the launch raised {type(last).__name__}: {one_line(last)}"),),
+    )
+
+
+def one_line(error: BaseException) -> str:
+    """An exception's text on one line, at most 300 characters."""
+    text = " ".join(str(error).split()) or type(error).__name__
+    return text if len(text) <= 300 else text[:297] + "..."
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    link: BaseException | None = error
+    while link is not None:
+        yield link
+        link = link.__cause__ or (None if link.__suppress_context__ else link.__context__)

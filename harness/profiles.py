@@ -1,0 +1,51 @@
+"""Hypothesis profiles of the property suite, and how many examples a check may spend."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from hypothesis import HealthCheck, Verbosity, settings
+from hypothesis.database import DirectoryBasedExampleDatabase
+
+from harness import checks
+from harness.spec import KernelSpec
+
+DEFAULT = "bitproof"
+CI = "bitproof-ci"
+NIGHTLY = "bitproof-nightly"
+EXAMPLES = Path(".bitproof") / "examples"
+
+# How much of a spec's launch budget each profile spends.
+_SHARE = {DEFAULT: 1.0, CI: 1.0, NIGHTLY: 12.5}
+_LEAST = 3
+
+
+def register() -> None:
+    """Make the three profiles known; Hypothesis owns the names `default` and `ci`, these are ours.
+
+    A first call compiles for many seconds and a case has no natural deadline, so there is none; a
+    failure is printed by us, once, with the command that replays it.
+    """
+    base = settings(
+        deadline=None,
+        suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+        database=DirectoryBasedExampleDatabase(EXAMPLES),
+        report_multiple_bugs=False,
+        print_blob=False,
+        verbosity=Verbosity.quiet,
+    )
+    settings.register_profile(DEFAULT, base)
+    settings.register_profile(CI, base, derandomize=True, database=None)
+    settings.register_profile(NIGHTLY, base)
+
+
+def default() -> str:
+    """The profile of a run that names none: the derandomised one where CI is set."""
+    return CI if os.environ.get("CI") else DEFAULT
+
+
+def examples(spec: KernelSpec, check: str, lane: str, profile: str) -> int:
+    """How many examples of `check` fit the spec's budget of launches on `lane` under `profile`."""
+    launches = spec.launches.get(lane, 400) * _SHARE.get(profile, 1.0)
+    return max(_LEAST, int(launches) // checks.cost(check, spec))

@@ -1,0 +1,172 @@
+"""The one declaration that says everything this project knows about a kernel under test.
+
+To test a kernel, write a launcher `run(tensors, params) -> outputs`, an oracle with the same signature,
+a strategy of cases, and put them in a `KernelSpec`; every property it declares then applies by existing.
+See CONTRIBUTING.md for the steps and `kernels/` for examples.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from hypothesis.strategies import SearchStrategy
+from torch import Tensor
+
+from harness.bounds import Bound
+from harness.case import Case, Inputs, Launch
+from harness.errors import SpecError
+
+CHECKS = ("agreement", "invariances", "memory", "reproducibility")
+LANES = ("cuda", "interpreter")
+
+Tensors = Mapping[str, Tensor]
+Params = Mapping[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bitwise:
+    """The claim that equal inputs give equal bits: over `runs` runs that are made to differ.
+
+    The claim must be shown able to fail: by `control`, the launcher of a variant that is expected to
+    vary on the same cases, or by `shown_by`, the name of a planted fault that the reproducibility check
+    catches.
+    """
+
+    runs: int = 8
+    control: Callable[[Tensors, Params], dict[str, Tensor]] | None = None
+    shown_by: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Invariance:
+    """A relation between two runs that holds bit for bit.
+
+    `transform` makes the second inputs from the first, or returns None where the relation does not
+    apply; `relate(outputs, inputs)` says what the second run must give, from the first run's outputs.
+    Outputs left out of `relate`'s answer are not compared.
+    """
+
+    name: str
+    transform: Callable[[Inputs], Inputs | None]
+    relate: Callable[[Tensors, Inputs], Tensors]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fault:
+    """A planted fault: one edit of the source that the named check must catch.
+
+    `old` must occur exactly once within the function or constant called `within`, in the file that
+    declares the spec, or in the module `module` that it imports from. `lanes` are the lanes on which
+    the check is able to see it; anything less than all of them carries its reason in `because`.
+    """
+
+    name: str
+    within: str
+    old: str
+    new: str
+    caught_by: str
+    module: str | None = None
+    lanes: tuple[str, ...] = LANES
+    because: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limit:
+    """Something the harness cannot ask of this kernel on a lane, and a reproduction that shows why."""
+
+    lane: str
+    check: str
+    because: str
+    reproduction: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class KernelSpec:
+    """A kernel under test and everything that is claimed of it.
+
+    name          the test id; never renamed, saved failures hang on it
+    run           the launcher: (tensors, params) -> named output tensors; `params["launch"]` is the
+                  case's `Launch`
+    case          the dataclass of its cases (see `harness.case`)
+    cases         () -> strategy of such cases
+    oracle        (tensors, params) -> the expected outputs, exact bits or float64; never runs Triton
+    bounds        for each output, how far it may be from the oracle and why
+    faults        planted faults; at least one
+    reproducible  the bitwise claim
+    invariances   relations that hold bit for bit
+    strided       input tensors whose rows may be apart in memory (2-D or more, last axis dense)
+    inplace       input tensors that the kernel writes; all others must come back untouched
+    refuses       exception types by which the launcher refuses inputs outside its contract
+    limits        what a lane cannot check, and why
+    launches      launches that a check may spend on this kernel in a default run, by lane
+    program       (output, index, inputs) -> the program or tile that wrote an element, for reports
+    """
+
+    name: str
+    run: Callable[[Tensors, Params], dict[str, Tensor]]
+    case: type[Case]
+    cases: Callable[[], SearchStrategy[Any]]
+    oracle: Callable[[Tensors, Params], Mapping[str, Any]]
+    bounds: Mapping[str, Bound]
+    faults: tuple[Fault, ...]
+    reproducible: Bitwise
+    invariances: tuple[Invariance, ...] = ()
+    strided: frozenset[str] = frozenset()
+    inplace: frozenset[str] = frozenset()
+    refuses: tuple[type[Exception], ...] = ()
+    limits: tuple[Limit, ...] = ()
+    launches: Mapping[str, int] = field(default_factory=lambda: {"cuda": 1600, "interpreter": 400})
+    program: Callable[[str, tuple[int, ...], Inputs], str] | None = None
+
+    def __post_init__(self) -> None:
+        """Reject a declaration that contradicts itself, naming the field and what it lacks."""
+        where = f"spec {self.name!r}"
+        if not re.fullmatch(r"[a-z][a-z0-9_]*", self.name):
+            raise SpecError(f"{where}: a name is lower-case words joined by underscores")
+        if not self.bounds:
+            raise SpecError(f"{where} has no bounds: declare one for each output")
+        if not self.faults:
+            raise SpecError(f"{where} has no planted fault: add one that its checks must catch")
+        self._check_faults(where)
+        self._check_claim(where)
+        for limit in self.limits:
+            if not (limit.because and limit.reproduction):
+                raise SpecError(f"{where}: a limit needs its reason and a reproduction")
+
+    def _check_faults(self, where: str) -> None:
+        names = [fault.name for fault in self.faults]
+        if len(set(names)) != len(names):
+            raise SpecError(f"{where}: two planted faults share a name")
+        for fault in self.faults:
+            if fault.caught_by not in CHECKS:
+                known = ", ".join(CHECKS)
+                raise SpecError(
+                    f"{where}: fault {fault.name!r} names the check {fault.caught_by!r}; "
+                    f"there are {known}"
+                )
+            if set(fault.lanes) != set(LANES) and not fault.because:
+                raise SpecError(f"{where}: fault {fault.name!r} leaves out a lane without a reason")
+
+    def _check_claim(self, where: str) -> None:
+        claim = self.reproducible
+        if claim.runs < 2:
+            raise SpecError(f"{where}: reproducibility needs at least 2 runs, got {claim.runs}")
+        shown = [f for f in self.faults if f.name == claim.shown_by]
+        if claim.control is None and not shown:
+            raise SpecError(
+                f"{where}: its bitwise claim names neither a control nor one of its planted faults"
+            )
+        if shown and shown[0].caught_by != "reproducibility":
+            raise SpecError(
+                f"{where}: {claim.shown_by!r} shows the bitwise claim, so the check that catches it "
+                "must be reproducibility"
+            )
+
+    def launch_of(self, params: Params) -> Launch:
+        """The launch configuration inside `params`, for launchers and oracles."""
+        launch = params.get("launch", Launch())
+        assert isinstance(launch, Launch)
+        return launch

@@ -1,0 +1,168 @@
+"""The pytest plugin's heavy half: lane, profiles, parametrisation over specs, verdicts and the summary."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import settings
+
+from harness import checks, falsify, lanes, profiles, records, reports, summary
+from harness.discovery import Found, find
+from harness.errors import BitproofError, UsageError
+from harness.outcomes import Outcome
+from harness.plugin import PROPERTIES
+
+CACHE = Path(".bitproof") / "cache"
+Judge = Callable[[str, Found], None]
+
+
+class Suite:
+    """Registered as a plugin for the length of one run; one per process, workers included."""
+
+    def __init__(self, config: pytest.Config, lane: str, profile: str) -> None:
+        """Remember what the run was asked; `for_config` prepares the process first."""
+        self._config = config
+        self._lane = lane
+        self._profile = profile
+        self._began = time.time()
+        self._found: tuple[Found, ...] | None = None
+        self._entries: list[summary.Entry] = []
+
+    @classmethod
+    def for_config(cls, config: pytest.Config) -> Suite:
+        """Choose the lane, keep workers apart, and make the profiles known.
+
+        Raises UsageError or EnvironmentUnfit in one sentence; touches no GPU.
+        """
+        for option in ("runs", "max_examples"):
+            value = config.getoption(option)
+            least = 2 if option == "runs" else 1
+            if value is not None and value < least:
+                raise UsageError(
+                    f"--{option.replace('_', '-')} must be at least {least}, got {value}"
+                )
+        lane = lanes.choose(config.getoption("lane"))
+        separate(worker_of(config))
+        profiles.register()
+        profile = config.getoption("--hypothesis-profile", None) or profiles.default()
+        settings.load_profile(profile)
+        return cls(config, lane, profile)
+
+    def pytest_report_header(self) -> str:
+        """The lane, in pytest's header."""
+        chosen = "as asked" if self._config.getoption("lane") else "chosen by the machine"
+        return f"bitproof: lane {self._lane} ({chosen}), profile {self._profile}"
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_xdist_auto_num_workers(self) -> int | None:
+        """`-n auto` on the cuda lane: a few workers a card, so that cards are shared on purpose."""
+        cores = os.cpu_count() or 1
+        return min(cores, 4 * lanes.gpus()) if self._lane == "cuda" else None
+
+    def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
+        """Parametrise the properties over the specs, sorted by name."""
+        if "kernel" not in metafunc.fixturenames or not _is_property(metafunc.module):
+            return
+        check = metafunc.function.__name__.removeprefix("test_")
+        chosen = [item for item in self._specs() if check in checks.names(item.spec)]
+        metafunc.parametrize("kernel", chosen, ids=[item.spec.name for item in chosen])
+
+    @pytest.fixture
+    def judge(self, request: pytest.FixtureRequest) -> Judge:
+        """`judge(check, kernel)`: search for a failing case, report and record what is found."""
+
+        def judge(check: str, kernel: Found) -> None:
+            entry = self._judge(check, kernel)
+            request.node.user_properties.append(("bitproof", dataclasses.asdict(entry)))
+            if entry.outcome in _FAILING or (
+                entry.outcome == Outcome.NOT_DEMONSTRATED and self._profile == profiles.NIGHTLY
+            ):
+                pytest.fail(entry.report, pytrace=False)
+            if entry.outcome != Outcome.PASSED:
+                pytest.skip(f"{entry.outcome}: {'; '.join(entry.reasons)}")
+
+        return judge
+
+    def _judge(self, check: str, kernel: Found) -> summary.Entry:
+        lane = lanes.present()
+        limit = self._config.getoption("max_examples")
+        result = falsify.search(
+            kernel.spec,
+            check,
+            lane,
+            max_examples=limit or profiles.examples(kernel.spec, check, lane.name, self._profile),
+        )
+        report, path = "", None
+        if result.findings is not None and result.inputs is not None:
+            versions = lane.versions()
+            path = records.save(kernel, check, result.inputs, result.findings, versions)
+            report = reports.failure(kernel, check, result.inputs, result.findings, versions, path)
+        elif result.outcome is Outcome.NOT_DEMONSTRATED:
+            report = f"{kernel.spec.name}: {check} not demonstrated: its control never varied"
+        return summary.entry(result, report=report, record=path)
+
+    def _specs(self) -> tuple[Found, ...]:
+        if self._found is None:
+            try:
+                found = find(self._config.getoption("spec"), self._config.getoption("kernel"))
+            except BitproofError as error:
+                raise pytest.UsageError(str(error)) from error
+            runs = self._config.getoption("runs")
+            self._found = tuple(_with_runs(item, runs) for item in found) if runs else found
+        return self._found
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Collect what each property measured; under xdist this is where workers' reports arrive."""
+        if report.when == "call":
+            for name, value in report.user_properties:
+                if name == "bitproof" and isinstance(value, dict):
+                    self._entries.append(summary.Entry(**value))
+
+    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+        """What the run's cases covered, and where the machine-readable summary lies."""
+        if not self._entries or worker_of(self._config):
+            return
+        path = summary.write(
+            self._entries,
+            lane=self._lane,
+            profile=self._profile,
+            seconds=time.time() - self._began,
+        )
+        terminalreporter.section("bitproof")
+        for line in summary.lines(self._entries):
+            terminalreporter.write_line(line)
+        terminalreporter.write_line(f"summary: {path}")
+
+
+_FAILING = frozenset(str(outcome) for outcome in Outcome if outcome.is_defect)
+
+
+def worker_of(config: pytest.Config) -> str:
+    """The name of this pytest-xdist worker, "" in the controller or without xdist."""
+    return str(getattr(config, "workerinput", {}).get("workerid", ""))
+
+
+def separate(worker: str) -> None:
+    """Give this process its own compile cache, and a worker one card of those the caller allows."""
+    if "TRITON_CACHE_DIR" not in os.environ or worker:
+        os.environ["TRITON_CACHE_DIR"] = str((CACHE / (worker or "main")).resolve())
+    if worker and lanes.gpus():
+        listed = os.environ.get("BITPROOF_DEVICES") or os.environ.get("CUDA_VISIBLE_DEVICES")
+        devices = listed.split(",") if listed else [str(i) for i in range(lanes.gpus())]
+        os.environ["BITPROOF_DEVICES"] = ",".join(devices)
+        os.environ["CUDA_VISIBLE_DEVICES"] = devices[int(worker.removeprefix("gw")) % len(devices)]
+
+
+def _with_runs(found: Found, runs: int) -> Found:
+    claim = dataclasses.replace(found.spec.reproducible, runs=runs)
+    return dataclasses.replace(found, spec=dataclasses.replace(found.spec, reproducible=claim))
+
+
+def _is_property(module: Any) -> bool:
+    return Path(str(module.__file__)).resolve().is_relative_to(PROPERTIES)

@@ -1,0 +1,9 @@
+"""Memory: outputs are written everywhere, nothing else is written, and nothing unwritten is read."""
+
+from harness.discovery import Found
+from harness.suite import Judge
+
+
+def test_memory(judge: Judge, kernel: Found) -> None:
+    """Every output element is written, guard bands and inputs stay as they were."""
+    judge("memory", kernel)
