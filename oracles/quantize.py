@@ -84,7 +84,7 @@ def per_token_group(tensors: Tensors, params: Params) -> Outputs:
     """
     x = _matrix(tensors["x"])
     groups = _grouped(x, _group(params, 128))
-    amax = np.maximum(_amax(groups).view(np.float32), _GROUP_FLOOR)
+    amax = np.maximum(_amax(groups), _GROUP_FLOOR)
     with np.errstate(all="ignore"):
         scale = amax / _E4M3_LARGEST
         scaled = groups / scale[..., None]
@@ -191,14 +191,25 @@ def e2m1_group(tensors: Tensors, params: Params) -> Outputs:
     groups = _grouped(x, _group(params, 32))
     finite: Array = np.asarray(np.isfinite(groups).all(axis=-1))
     groups = np.where(finite[..., None], groups, np.float32(0.0))
-    exponent = _covering_exponent(
-        np.maximum(_amax(groups), _E2M1_FLOOR.view(np.uint32)), _E2M1_LARGEST
-    )
+    exponent = covering_exponent(np.maximum(_amax(groups), _E2M1_FLOOR), _E2M1_LARGEST)
     codes = round_to(_ungrouped(_times_power(groups, -exponent), x), E2M1)
     return {
         "y": codes[:, 0::2] | (codes[:, 1::2] << np.uint8(4)),
         "scale": np.where(finite, (exponent + 127).astype(np.uint8), _E8M0_NAN),
     }
+
+
+def covering_exponent(amax: Array, largest: np.float32) -> Array:
+    """The smallest integers e with amax <= largest · 2^e: amax any shape, normal fp32 -> int32.
+
+    With amax = 1.f · 2^a and largest = 1.g · 2^b it is a - b, and one more where f > g; no logarithm
+    is rounded on the way.
+    """
+    field, fraction = np.int32(23), np.int32((1 << 23) - 1)
+    pattern, limit = amax.view(np.int32), largest.view(np.int32)
+    exponent: Array = (pattern >> field) - (limit >> field)
+    exponent += (pattern & fraction) > (limit & fraction)
+    return exponent
 
 
 def _fp32(tensor: torch.Tensor) -> Array:
@@ -241,26 +252,13 @@ def _ungrouped(groups: Array, x: Array) -> Array:
 
 
 def _amax(groups: Array) -> Array:
-    """[..., G, group] -> [..., G], amax as a bit pattern.
+    """The largest |x| that is not NaN in every group: [..., G, group] -> [..., G], 0 if none.
 
-    Patterns of fp32 magnitudes are ordered as the magnitudes are, and no NaN rule is involved.
+    Found on bit patterns, which are ordered as the magnitudes are: no NaN rule is involved.
     """
     magnitude = bits(groups) & _MAGNITUDE
-    amax: Array = np.where(magnitude > _INFINITY, np.uint32(0), magnitude).max(axis=-1)
-    return amax
-
-
-def _covering_exponent(amax: Array, largest: np.float32) -> Array:
-    """The smallest integer e with amax <= largest · 2^e, for patterns of normal fp32; as int32.
-
-    With amax = 1.f · 2^a and largest = 1.g · 2^b it is a - b, and one more where f > g.
-    """
-    field, fraction = np.int32(23), np.int32((1 << 23) - 1)
-    cover = np.int32(largest.view(np.int32))
-    pattern = amax.view(np.int32)
-    exponent: Array = (pattern >> field) - (cover >> field)
-    exponent += (pattern & fraction) > (cover & fraction)
-    return exponent
+    largest: Array = np.where(magnitude > _INFINITY, np.uint32(0), magnitude).max(axis=-1)
+    return largest.view(np.float32)
 
 
 def _times_power(groups: Array, exponent: Array) -> Array:
@@ -273,8 +271,8 @@ def _times_power(groups: Array, exponent: Array) -> Array:
 def _ue8m0(groups: Array) -> tuple[Array, Array, Array]:
     """(x / 2^e, NaN throughout a group with an infinity; e; which groups have an infinity)."""
     amax = _amax(groups)
-    infinite = amax == _INFINITY
-    exponent = _covering_exponent(np.maximum(amax, _UE8M0_FLOOR.view(np.uint32)), _E4M3_LARGEST)
+    infinite = np.isinf(amax)
+    exponent = covering_exponent(np.maximum(amax, _UE8M0_FLOOR), _E4M3_LARGEST)
     scaled = _times_power(groups, -exponent)
     scaled[infinite] = np.nan
     return scaled, exponent, infinite
@@ -289,7 +287,7 @@ def _kv_blocks(x: Array, kind: Literal["int8", "fp8"]) -> tuple[Array, Array]:
     """[..., D] -> the codes [..., D] and the scales [..., ceil(D / 32)] of `kv_store`."""
     largest = np.float32(127.0) if kind == "int8" else _E4M3_LARGEST
     groups = _grouped(x, _KV_BLOCK)
-    amax = _amax(groups).view(np.float32)
+    amax = _amax(groups)
     with np.errstate(all="ignore"):
         codes = round_to(amax / largest, FP16)
     scale = decode(codes, FP16)

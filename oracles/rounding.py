@@ -57,12 +57,7 @@ def round_to(
     a format without NaN; an x of another type; subnormals flushed in this process.
     OracleDisagreement: see the module.
     """
-    if mode not in ("rne", "rz", "half_away"):
-        raise ValueError(f"there is no rounding mode {mode!r}; use rne, rz or half_away")
-    if overflow not in ("saturate", "nan", "inf"):
-        raise ValueError(f"there is no overflow policy {overflow!r}; use saturate, nan or inf")
-    if (overflow == "inf" and fmt.infinity is None) or (overflow == "nan" and fmt.nan is None):
-        raise ValueError(f"{fmt.name} has no {overflow} to overflow to; choose another policy")
+    require_policy(fmt, mode, overflow)
     require_subnormals()
     values = widened(np.asarray(x))
     flat = values.reshape(-1)
@@ -81,6 +76,16 @@ def rounded_value(
 ) -> Floats:
     """The values of `round_to`, exact in float64."""
     return decode(round_to(x, fmt, mode=mode, overflow=overflow), fmt)
+
+
+def require_policy(fmt: Format, mode: Mode, overflow: Overflow) -> None:
+    """ValueError for a rounding mode or overflow policy that does not exist, or not in `fmt`."""
+    if mode not in ("rne", "rz", "half_away"):
+        raise ValueError(f"there is no rounding mode {mode!r}; use rne, rz or half_away")
+    if overflow not in ("saturate", "nan", "inf"):
+        raise ValueError(f"there is no overflow policy {overflow!r}; use saturate, nan or inf")
+    if (overflow == "inf" and fmt.infinity is None) or (overflow == "nan" and fmt.nan is None):
+        raise ValueError(f"{fmt.name} has no {overflow} to overflow to; choose another policy")
 
 
 def require_subnormals() -> None:
