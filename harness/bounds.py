@@ -65,7 +65,7 @@ class ExactBits:
         if np.array_equal(got_bits, expected_bits):
             return None
         bad = got_bits != expected_bits
-        if formats.is_float(got.dtype):
+        if is_float(got.dtype):
             bad &= ~(np.isnan(got) & np.isnan(expected))
         if not bad.any():
             return None
@@ -89,7 +89,7 @@ class Ulps:
         wide_got, wide_expected = got.astype(np.float64), expected.astype(np.float64)
         special = ~np.isfinite(wide_got) | ~np.isfinite(wide_expected)
         same = (wide_got == wide_expected) | (np.isnan(wide_got) & np.isnan(wide_expected))
-        spacing = formats.ulp_of(wide_expected, formats.of_dtype(got.dtype))
+        spacing = _spacing(wide_expected, formats.of_dtype(got.dtype))
         with np.errstate(invalid="ignore"):
             distance = np.abs(wide_got - wide_expected) / spacing
         distance = np.where(same, 0.0, np.where(special, np.inf, distance))
@@ -109,10 +109,25 @@ def ulps(count: float, *, because: str) -> Ulps:
     return Ulps(count=count, because=because)
 
 
+def is_float(dtype: np.dtype[Any]) -> bool:
+    """Whether a numpy or ml_dtypes dtype holds floating-point values."""
+    return not (np.issubdtype(dtype, np.integer) or np.issubdtype(dtype, np.bool_))
+
+
 def _ulps(got: Array, expected: Array) -> NDArray[np.float64]:
     """Distance in representable steps: between integers their difference, between floats ordinals."""
-    if not formats.is_float(got.dtype):
+    if not is_float(got.dtype):
         return np.abs(got.astype(np.float64) - expected.astype(np.float64))
-    steps = formats.ulp_distance(got, expected).astype(np.float64)
-    lone_nan = np.isnan(got) != np.isnan(expected)
-    return np.where(lone_nan, np.inf, steps)
+    fmt = formats.of_dtype(got.dtype)
+    codes, wanted = formats.bits(got), formats.bits(expected)
+    steps = formats.ulp_distance(codes, wanted, fmt).astype(np.float64)
+    return np.where(formats.is_nan(codes, fmt) != formats.is_nan(wanted, fmt), np.inf, steps)
+
+
+def _spacing(values: NDArray[np.float64], fmt: formats.Format) -> NDArray[np.float64]:
+    """The unit in the last place of `fmt` at `values`, the subnormal step below its normal range."""
+    _, exponent = np.frexp(np.where(np.isfinite(values), values, 1.0))
+    lowest = 1 - fmt.bias
+    binade = np.maximum(np.where(values == 0, lowest, exponent - 1), lowest)
+    spacing: NDArray[np.float64] = np.ldexp(1.0, binade - fmt.mantissa_bits)
+    return spacing

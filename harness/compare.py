@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from harness.bounds import Bound, Judgement
+from harness.bounds import Bound, Judgement, is_float
 from harness.case import Inputs
 from harness.errors import SpecError
 from harness.lanes.base import parameters
@@ -160,7 +160,7 @@ def _direction(got: Array, want: Array, bad: NDArray[np.bool_]) -> str:
 
 
 def _number(element: Any) -> str:
-    return repr(float(element)) if formats.is_float(element.dtype) else str(int(element))
+    return repr(float(element)) if is_float(element.dtype) else str(int(element))
 
 
 def _show(element: Any) -> str:

@@ -1,4 +1,4 @@
-"""Memory: outputs are written everywhere, nothing else is written, and nothing unwritten is read."""
+"""Memory: outputs are written everywhere, nothing else is, and nothing unwritten is read."""
 
 from harness.discovery import Found
 from harness.suite import Judge

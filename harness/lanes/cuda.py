@@ -55,7 +55,7 @@ class CudaLane:
 
 @functools.cache
 def _stream(purpose: str) -> torch.cuda.Stream:
-    return torch.cuda.Stream()
+    return torch.cuda.Stream()  # type: ignore[no-untyped-call]
 
 
 def _compete() -> None:
