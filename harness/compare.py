@@ -1,4 +1,4 @@
-"""Measures one output against the oracle and words what it finds; the only place that words numeric failures."""
+"""Measures one output against the oracle; the only place that words numeric failures."""
 
 from __future__ import annotations
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import importlib.util
 import sys
@@ -24,6 +25,11 @@ class Found:
     spec: KernelSpec
     reference: str
     module: ModuleType
+
+    def with_runs(self, runs: int) -> Found:
+        """The same, its reproducibility judged over `runs` runs; SpecError below 2."""
+        claim = dataclasses.replace(self.spec.reproducible, runs=runs)
+        return dataclasses.replace(self, spec=dataclasses.replace(self.spec, reproducible=claim))
 
 
 def find(references: Sequence[str] = (), kernels: Iterable[str] = ()) -> tuple[Found, ...]:

@@ -10,7 +10,7 @@ class UsageError(BitproofError):
 
 
 class EnvironmentUnfit(BitproofError):
-    """This machine or process cannot do what was asked: no GPU, an unsupported triton, a clash of packages."""
+    """This machine or process cannot do what was asked: no GPU, an old triton, a clash of packages."""
 
 
 class SpecError(BitproofError):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import collections
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from hypothesis import Phase, given, settings
@@ -60,6 +61,9 @@ class Search:
         return next((o for o in ranking if self.outcomes[o]), Outcome.NOT_DEMONSTRATED)
 
 
+Execute = Callable[[Case], tuple[Inputs, Findings]]
+
+
 class _Rejected(Exception):
     """Carries a failing case through Hypothesis."""
 
@@ -72,17 +76,24 @@ def search(
     max_examples: int,
     shrink: bool = True,
     base: settings | None = None,
+    execute: Execute | None = None,
 ) -> Search:
     """Judge up to `max_examples` drawn cases; stop at the first defect, shrunk unless told otherwise.
 
-    A failure that does not repeat is a finding too: the kernel gave two answers to one case.
+    A failure that does not repeat is a finding too: the kernel gave two answers to one case. `execute`
+    judges one case; by default that happens here, see `isolation` for elsewhere.
     """
     result = Search(check=check, kernel=spec.name)
     began = time.perf_counter()
 
-    def judge(case: Case) -> None:
+    def here(case: Case) -> tuple[Inputs, Findings]:
         inputs = build(case, lane.device)
-        findings = checks.run(check, spec, inputs, lane)
+        return inputs, checks.run(check, spec, inputs, lane)
+
+    execute = execute or here
+
+    def judge(case: Case) -> None:
+        inputs, findings = execute(case)
         if result.findings is None:
             result.outcomes[findings.outcome] += 1
             result.covered.update(set(case.features()))
@@ -104,7 +115,7 @@ def search(
     try:
         chosen(given(spec.cases())(judge))()
     except _Rejected:
-        _narrow(spec, check, lane, result)
+        _narrow(result, execute)
     except FlakyFailure:
         assert result.findings is not None
         result.findings = _unsteady(result.findings)
@@ -112,7 +123,7 @@ def search(
     return result
 
 
-def _narrow(spec: KernelSpec, check: str, lane: Lane, result: Search) -> None:
+def _narrow(result: Search, execute: Execute) -> None:
     """Try the case that holds only the offending element's inputs, where the case knows how."""
     narrow = getattr(result.case, "narrow", None)
     if narrow is None or result.findings is None:
@@ -121,8 +132,7 @@ def _narrow(spec: KernelSpec, check: str, lane: Lane, result: Search) -> None:
         smaller = narrow(finding.output, finding.index) if finding.index is not None else None
         if smaller is None:
             continue
-        inputs = build(smaller, lane.device)
-        findings = checks.run(check, spec, inputs, lane)
+        inputs, findings = execute(smaller)
         if findings.outcome is result.findings.outcome:
             result.case, result.inputs, result.findings = smaller, inputs, findings
             return

@@ -40,6 +40,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--max-examples", type=int, metavar="N", help="examples of each kernel and check"
     )
+    group.addoption(
+        "--isolate",
+        action="store_true",
+        help="judge every case in a child process, so that a hang costs one case (slower)",
+    )
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -18,6 +18,7 @@ from torch import Tensor
 from harness.bounds import Bound
 from harness.case import Case, Inputs, Launch
 from harness.errors import SpecError
+from oracles.rounding import Mode, Overflow
 
 CHECKS = ("agreement", "invariances", "memory", "reproducibility")
 LANES = ("cuda", "interpreter")
@@ -74,6 +75,25 @@ class Fault:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Elementwise:
+    """The declaration that a kernel rounds every fp32 element by itself, so that all 2^32 can be tried.
+
+    `bitproof sweep` launches it on [n] fp32 values in `input` and reads [n] elements of the number
+    format named `format` (see `oracles.formats`) in `output`, with `{"launch": Launch(block=...)}` as
+    its only parameters; the launcher takes any power of two up to 2^16 as block. `mode` and `overflow`
+    are the rounding and the policy of `oracles.rounding.round_to`. `case`, from a few bit patterns to
+    the case that holds just those, lets a sweep that falls short leave a record that replays.
+    """
+
+    input: str
+    output: str
+    format: str
+    mode: Mode = "rne"
+    overflow: Overflow = "saturate"
+    case: Callable[[tuple[int, ...]], Case] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class Limit:
     """Something the harness cannot ask of this kernel on a lane, and a reproduction that shows why."""
 
@@ -103,6 +123,7 @@ class KernelSpec:
     limits        what a lane cannot check, and why
     launches      launches that a check may spend on this kernel in a default run, by lane
     program       (output, index, inputs) -> the program or tile that wrote an element, for reports
+    elementwise   for a cast of fp32 elements: what it rounds to, which `bitproof sweep` goes by
     """
 
     name: str
@@ -120,6 +141,7 @@ class KernelSpec:
     limits: tuple[Limit, ...] = ()
     launches: Mapping[str, int] = field(default_factory=lambda: {"cuda": 1600, "interpreter": 400})
     program: Callable[[str, tuple[int, ...], Inputs], str] | None = None
+    elementwise: Elementwise | None = None
 
     def __post_init__(self) -> None:
         """Reject a declaration that contradicts itself, naming the field and what it lacks."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 import time
 from collections.abc import Callable
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-from harness import checks, falsify, lanes, profiles, records, reports, summary
+from harness import checks, falsify, isolation, lanes, profiles, records, reports, summary
 from harness.discovery import Found, find
 from harness.errors import BitproofError, UsageError
 from harness.outcomes import Outcome
@@ -33,6 +34,8 @@ class Suite:
         self._began = time.time()
         self._found: tuple[Found, ...] | None = None
         self._entries: list[summary.Entry] = []
+        self._buried: list[Path] = []
+        self._execute: isolation.Careful | None = None
 
     @classmethod
     def for_config(cls, config: pytest.Config) -> Suite:
@@ -91,11 +94,17 @@ class Suite:
 
     def _judge(self, check: str, kernel: Found) -> summary.Entry:
         lane = lanes.present()
+        if self._execute is None:
+            journal = isolation.JOURNALS / f"{worker_of(self._config) or 'main'}.json"
+            isolate = self._config.getoption("isolate")
+            self._execute = isolation.Careful(lane=lane, journal=journal, isolate=isolate)
+        execute = functools.partial(self._execute, kernel, check)
         limit = self._config.getoption("max_examples")
         result = falsify.search(
             kernel.spec,
             check,
             lane,
+            execute=execute,
             max_examples=limit or profiles.examples(kernel.spec, check, lane.name, self._profile),
         )
         report, path = "", None
@@ -114,7 +123,7 @@ class Suite:
             except BitproofError as error:
                 raise pytest.UsageError(str(error)) from error
             runs = self._config.getoption("runs")
-            self._found = tuple(_with_runs(item, runs) for item in found) if runs else found
+            self._found = tuple(item.with_runs(runs) for item in found) if runs else found
         return self._found
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
@@ -124,9 +133,22 @@ class Suite:
                 if name == "bitproof" and isinstance(value, dict):
                     self._entries.append(summary.Entry(**value))
 
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any, error: object) -> None:
+        """A worker that died left the case it was judging on disk: make that a record."""
+        journal = isolation.JOURNALS / f"{node.gateway.id}.json"
+        if error:
+            path = isolation.bury(journal, self._lane)
+            self._buried += [path] if path else []
+        journal.unlink(missing_ok=True)
+
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         """What the run's cases covered, and where the machine-readable summary lies."""
-        if not self._entries or worker_of(self._config):
+        if worker_of(self._config):
+            return
+        for path in self._buried:
+            terminalreporter.write_line(f"a worker died over one case: bitproof replay {path}")
+        if not self._entries:
             return
         path = summary.write(
             self._entries,
@@ -157,11 +179,6 @@ def separate(worker: str) -> None:
         devices = listed.split(",") if listed else [str(i) for i in range(lanes.gpus())]
         os.environ["BITPROOF_DEVICES"] = ",".join(devices)
         os.environ["CUDA_VISIBLE_DEVICES"] = devices[int(worker.removeprefix("gw")) % len(devices)]
-
-
-def _with_runs(found: Found, runs: int) -> Found:
-    claim = dataclasses.replace(found.spec.reproducible, runs=runs)
-    return dataclasses.replace(found, spec=dataclasses.replace(found.spec, reproducible=claim))
 
 
 def _is_property(module: Any) -> bool:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from harness.case import Inputs
 from harness.lanes.arena import POISONS, Allocations, Arena
-from harness.spec import KernelSpec
+from harness.spec import KernelSpec, Params, Tensors
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,6 +61,14 @@ class Lane(Protocol):
 
     def run(self, spec: KernelSpec, inputs: Inputs, variation: Variation) -> Launched:
         """Call the launcher once on guarded copies of `inputs`; raises whatever the launcher raises."""
+        ...
+
+    def launch(self, spec: KernelSpec, tensors: Tensors, params: Params) -> dict[str, Tensor]:
+        """Call the launcher once on `tensors` as they are, in ordinary memory: for the sweep's chunks."""
+        ...
+
+    def usable(self) -> bool:
+        """Whether this process can still launch: a GPU's sticky error says no for good."""
         ...
 
     def versions(self) -> dict[str, str]:

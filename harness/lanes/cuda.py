@@ -11,7 +11,7 @@ from harness.case import Inputs
 from harness.lanes.arena import Arena
 from harness.lanes.base import Launched, Variation, call
 from harness.lanes.versions import libraries
-from harness.spec import KernelSpec
+from harness.spec import KernelSpec, Params, Tensors
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,6 +42,19 @@ class CudaLane:
         for block in arena.blocks:
             block.buffer.record_stream(here)
         return Launched(outputs=outputs, inputs=tensors, arena=arena)
+
+    def launch(self, spec: KernelSpec, tensors: Tensors, params: Params) -> dict[str, Tensor]:
+        """One call on the current stream; returns before the card is done."""
+        return spec.run(dict(tensors), dict(params))
+
+    def usable(self) -> bool:
+        """False after an illegal access or a device-side assertion: the context is lost."""
+        try:
+            torch.cuda.synchronize()
+            torch.zeros(1, device=self.device)
+        except RuntimeError:
+            return False
+        return True
 
     def versions(self) -> dict[str, str]:
         """Lane, card and library versions."""

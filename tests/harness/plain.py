@@ -33,6 +33,9 @@ class PlainLane:
         outputs, tensors = call(spec, inputs, arena)
         return Launched(outputs=outputs, inputs=tensors, arena=arena)
 
+    def usable(self) -> bool:
+        return True
+
     def versions(self) -> dict[str, str]:
         return {"lane": self.name, "torch": torch.__version__}
 
@@ -81,7 +84,7 @@ FAULTS = (
         name="off by a factor",
         within="scaled",
         old='params["factor"]',
-        new='2.5',
+        new="2.5",
         caught_by="agreement",
     ),
     Fault(

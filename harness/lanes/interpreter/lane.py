@@ -13,7 +13,7 @@ from harness.lanes.base import Launched, Variation, call
 from harness.lanes.interpreter import order, overlay, state
 from harness.lanes.interpreter.sanitizer import Sanitizer
 from harness.lanes.versions import libraries
-from harness.spec import KernelSpec
+from harness.spec import KernelSpec, Params, Tensors
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,13 +36,25 @@ class InterpreterLane:
         arena = Arena(device=self.device, poison=variation.poison)
         watch = Sanitizer(arena.poisoned) if variation.watched else None
         turns = order.orders(max(variation.turns, 1), inputs.seed)
-        fusion = os.environ.get("TRITON_DEFAULT_FP_FUSION", "1") == "1"
-        session = state.Session(order=turns[variation.turn], watch=watch, fp_fusion=fusion)
+        session = state.Session(order=turns[variation.turn], watch=watch, fp_fusion=_fusion())
         with state.session(session):
             outputs, tensors = call(spec, inputs, arena)
         violations = tuple(watch.violations) if watch else ()
         return Launched(outputs=outputs, inputs=tensors, arena=arena, violations=violations)
 
+    def launch(self, spec: KernelSpec, tensors: Tensors, params: Params) -> dict[str, Tensor]:
+        """One call, the programs in the stock order, nothing watched."""
+        with state.session(state.Session(fp_fusion=_fusion())):
+            return spec.run(dict(tensors), dict(params))
+
+    def usable(self) -> bool:
+        """Always: what an interpreted kernel breaks, it breaks in its own launch."""
+        return True
+
     def versions(self) -> dict[str, str]:
         """Lane and library versions."""
         return {"lane": self.name, **libraries()}
+
+
+def _fusion() -> bool:
+    return os.environ.get("TRITON_DEFAULT_FP_FUSION", "1") == "1"

@@ -1,0 +1,66 @@
+"""The nightly run on a GPU: every part to its end, whatever fails, leaving `.bitproof/` to upload.
+
+    python3 ci/nightly.py [--lane cuda]
+
+Runs the property suite under the nightly profile (each case in a child process, so that a hang or a
+crash costs one case), the slow proofs, and the exhaustive sweep of every cast. What remains:
+`.bitproof/summary.json` (outcomes, counts, worst errors, controls, times, versions),
+`.bitproof/failures/` (records that replay alone), `.bitproof/examples/` (Hypothesis's database) and
+`.bitproof/sweeps/`. Exit 0 when everything held, 1 otherwise. Expects the environment it runs in to
+have the project installed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+CHECKOUT = Path(__file__).resolve().parent.parent
+PYTEST = ("-m", "pytest", "-n", "auto", "--hypothesis-profile", "bitproof-nightly")
+
+
+def main() -> int:
+    """Run the parts one after another and print a table of what came of each."""
+    parser = argparse.ArgumentParser(description="The nightly run.")
+    parser.add_argument("--lane", default="cuda")
+    lane = parser.parse_args().lane
+    parts = {
+        "properties": (*PYTEST, "properties/", "--lane", lane, "--isolate"),
+        "proofs": ("-m", "pytest", "-n", "auto", "-m", "slow", "tests/"),
+        **{f"sweep {kernel}": sweep(kernel, lane) for kernel in swept(lane)},
+    }
+    results = {name: timed(*command) for name, command in parts.items()}
+    for name, (code, seconds) in results.items():
+        print(f"{'held' if code == 0 else 'FELL SHORT':10}  {seconds:7.1f} s  {name}")
+    return int(any(code for code, _ in results.values()))
+
+
+def swept(lane: str) -> list[str]:
+    """The kernels that `bitproof sweep` can sweep."""
+    listing = subprocess.run(
+        [sys.executable, "-m", "harness.cli", "list", "--sweepable", "--lane", lane],
+        cwd=CHECKOUT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return listing.stdout.split()
+
+
+def sweep(kernel: str, lane: str) -> tuple[str, ...]:
+    """The command that sweeps one kernel from the start."""
+    return ("-m", "harness.cli", "sweep", kernel, "--fresh", "--lane", lane)
+
+
+def timed(*arguments: str) -> tuple[int, float]:
+    """(exit code, seconds) of the interpreter with these arguments."""
+    began = time.perf_counter()
+    code = subprocess.run([sys.executable, *arguments], cwd=CHECKOUT, check=False).returncode
+    return code, time.perf_counter() - began
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,76 @@
+"""Sets up a virtual environment and runs one target; needs nothing but Python 3.11 or newer.
+
+    python3 ci/run.py properties    the property suite: on the GPU if there is one, else interpreted
+    python3 ci/run.py tests         lint, types, and the tests of the harness itself
+
+The environment is `.venv` unless `--venv` names another; it is made once and brought up to date on
+every call. Without a GPU the pinned torch is installed, so that an index that offers a CPU build of it
+serves that one; `--index` adds a package index to look in.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+CHECKOUT = Path(__file__).resolve().parent.parent
+CPU_TORCH = "torch==2.13.0"
+STATIC = (
+    ("ruff", "check", "."),
+    ("ruff", "format", "--check", "."),
+    ("mypy",),
+)
+TARGETS = {"properties": (), "tests": STATIC}
+
+
+def main() -> int:
+    """Prepare, run the target's commands to the end, and return the worst exit code."""
+    options = parse()
+    if sys.version_info < (3, 11):
+        print(
+            f"bitproof needs Python 3.11 or newer, this is {sys.version.split()[0]}",
+            file=sys.stderr,
+        )
+        return 2
+    python = prepare(options.venv, options.index)
+    steps = [("-m", *command) for command in TARGETS[options.target]]
+    steps.append(("-m", "pytest", "-n", "auto", f"{options.target}/", *options.pytest))
+    return max(run(python, *step) for step in steps)
+
+
+def parse() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        description="Set up a virtual environment and run a target in it."
+    )
+    parser.add_argument("target", choices=sorted(TARGETS))
+    parser.add_argument("--venv", type=Path, default=CHECKOUT / ".venv", help="default: .venv")
+    parser.add_argument("--index", help="an extra package index, for instance one with CPU builds")
+    parser.add_argument("pytest", nargs="*", help="arguments for pytest, after --")
+    return parser.parse_args()
+
+
+def prepare(folder: Path, index: str | None) -> Path:
+    """The environment's interpreter, with this checkout and its development tools installed."""
+    python = folder.resolve() / "bin" / "python"
+    if not python.exists():
+        venv.create(folder, with_pip=True)
+    torch = [] if shutil.which("nvidia-smi") else [CPU_TORCH]
+    extra = ["--extra-index-url", index] if index else []
+    command = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", *extra]
+    if run(python, *command, *torch, "--editable", f"{CHECKOUT}[dev]"):
+        sys.exit("installing the dependencies failed: pip's message above says which and why")
+    return python
+
+
+def run(python: Path, *arguments: str) -> int:
+    """Run the environment's interpreter in the checkout; its exit code."""
+    return subprocess.run([str(python), *arguments], cwd=CHECKOUT, check=False).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main())
