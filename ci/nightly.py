@@ -1,13 +1,13 @@
 """The nightly run on a GPU: every part to its end, whatever fails, leaving `.bitproof/` to upload.
 
-    python3 ci/nightly.py [--lane cuda]
+    python ci/nightly.py [--lane cuda]
 
 Runs the property suite under the nightly profile (each case in a child process, so that a hang or a
 crash costs one case), the slow proofs, and the exhaustive sweep of every cast. What remains:
 `.bitproof/summary.json` (outcomes, counts, worst errors, controls, times, versions),
 `.bitproof/failures/` (records that replay alone), `.bitproof/examples/` (Hypothesis's database) and
-`.bitproof/sweeps/`. Exit 0 when everything held, 1 otherwise. Expects the environment it runs in to
-have the project installed.
+`.bitproof/sweeps/`. Exit 0 when everything held, 1 otherwise. `ci/run.py nightly`
+prepares an environment and runs this in it.
 """
 
 from __future__ import annotations

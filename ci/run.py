@@ -2,6 +2,7 @@
 
     python3 ci/run.py properties    the property suite: on the GPU if there is one, else interpreted
     python3 ci/run.py tests         lint, types, and the tests of the harness itself
+    python3 ci/run.py nightly       what `ci/nightly.py` describes, on a machine with a GPU
 
 The environment is `.venv` unless `--venv` names another; it is made once and brought up to date on
 every call. Without a GPU the pinned torch is installed, so that an index that offers a CPU build of it
@@ -24,22 +25,25 @@ STATIC = (
     ("ruff", "format", "--check", "."),
     ("mypy",),
 )
-TARGETS = {"properties": (), "tests": STATIC}
+PYTEST = ("pytest", "-n", "auto")
+TARGETS = {
+    "properties": (("-m", *PYTEST, "properties/"),),
+    "tests": (*(("-m", *tool) for tool in STATIC), ("-m", *PYTEST, "tests/")),
+    "nightly": (("ci/nightly.py",),),
+}
 
 
 def main() -> int:
     """Prepare, run the target's commands to the end, and return the worst exit code."""
     options = parse()
-    if sys.version_info < (3, 11):
+    if sys.version_info < (3, 11):  # noqa: UP036 - runs before anything checked the version
         print(
             f"bitproof needs Python 3.11 or newer, this is {sys.version.split()[0]}",
             file=sys.stderr,
         )
         return 2
     python = prepare(options.venv, options.index)
-    steps = [("-m", *command) for command in TARGETS[options.target]]
-    steps.append(("-m", "pytest", "-n", "auto", f"{options.target}/", *options.pytest))
-    return max(run(python, *step) for step in steps)
+    return max(run(python, *command) for command in TARGETS[options.target])
 
 
 def parse() -> argparse.Namespace:
@@ -50,7 +54,6 @@ def parse() -> argparse.Namespace:
     parser.add_argument("target", choices=sorted(TARGETS))
     parser.add_argument("--venv", type=Path, default=CHECKOUT / ".venv", help="default: .venv")
     parser.add_argument("--index", help="an extra package index, for instance one with CPU builds")
-    parser.add_argument("pytest", nargs="*", help="arguments for pytest, after --")
     return parser.parse_args()
 
 
