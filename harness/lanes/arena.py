@@ -77,6 +77,10 @@ class Arena:
         bits(view).copy_(bits(tensor))
         return view
 
+    def unwritten(self) -> list[Tensor]:
+        """The tensors handed out as fresh memory so far."""
+        return [block.view for block in self.blocks if block.poisoned]
+
     def trespasses(self) -> Iterator[tuple[str, int]]:
         """(tensor name, byte offset from its first element) of the first changed guard byte of each block."""
         for block in self.blocks:

@@ -37,7 +37,7 @@ class Variation:
 class Launched:
     """One run of a launcher: its outputs, the inputs as it left them, and the memory they lie in.
 
-    `violations` are the sanitizer's reports (interpreter lane only), each with a `text`.
+    `violations` are the sanitizer's reports (interpreter lane only), each a dataclass with a `text`.
     """
 
     outputs: Mapping[str, Tensor]

@@ -34,7 +34,7 @@ class InterpreterLane:
     def run(self, spec: KernelSpec, inputs: Inputs, variation: Variation) -> Launched:
         """Run once; turn i of n takes the i-th of n program orders drawn from the case's seed."""
         arena = Arena(device=self.device, poison=variation.poison)
-        watch = Sanitizer(arena.poisoned) if variation.watched else None
+        watch = Sanitizer(arena.unwritten) if variation.watched else None
         turns = order.orders(max(variation.turns, 1), inputs.seed)
         session = state.Session(order=turns[variation.turn], watch=watch, fp_fusion=_fusion())
         with state.session(session):
