@@ -43,7 +43,7 @@ class CudaLane:
             block.buffer.record_stream(here)
         return Launched(outputs=outputs, inputs=tensors, arena=arena)
 
-    def launch(self, spec: KernelSpec, tensors: Tensors, params: Params) -> dict[str, Tensor]:
+    def launch(self, spec: KernelSpec, tensors: Tensors, params: Params) -> dict[str, torch.Tensor]:
         """One call on the current stream; returns before the card is done."""
         return spec.run(dict(tensors), dict(params))
 

@@ -42,7 +42,7 @@ class InterpreterLane:
         violations = tuple(watch.violations) if watch else ()
         return Launched(outputs=outputs, inputs=tensors, arena=arena, violations=violations)
 
-    def launch(self, spec: KernelSpec, tensors: Tensors, params: Params) -> dict[str, Tensor]:
+    def launch(self, spec: KernelSpec, tensors: Tensors, params: Params) -> dict[str, torch.Tensor]:
         """One call, the programs in the stock order, nothing watched."""
         with state.session(state.Session(fp_fusion=_fusion())):
             return spec.run(dict(tensors), dict(params))
