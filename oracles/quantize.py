@@ -214,11 +214,10 @@ def covering_exponent(amax: Array, largest: np.float32) -> Array:
 
 def _fp32(tensor: torch.Tensor) -> Array:
     """The tensor's values in fp32, exactly."""
-    require_subnormals()
-    array = widened(to_numpy(tensor))
-    if array.dtype != np.float32:
+    if tensor.dtype not in (torch.float32, torch.float16, torch.bfloat16):
         raise ValueError(f"a quantiser takes fp32, fp16 or bf16 but got {tensor.dtype}; convert it")
-    return array
+    require_subnormals()
+    return widened(to_numpy(tensor))
 
 
 def _matrix(tensor: torch.Tensor) -> Array:
@@ -264,7 +263,8 @@ def _amax(groups: Array) -> Array:
 def _times_power(groups: Array, exponent: Array) -> Array:
     """fl32(x · 2^exponent), one exponent in [-126, 127] to a group."""
     powers = ((exponent + np.int32(127)) << np.int32(23)).view(np.float32)
-    product: Array = groups * powers[..., None]
+    with np.errstate(all="ignore"):
+        product: Array = groups * powers[..., None]
     return product
 
 

@@ -103,7 +103,8 @@ def widened(array: Array) -> Array:
     if array.dtype in (np.float32, np.float64):
         return array
     if array.dtype == np.float16:
-        return array.astype(np.float32)
+        with np.errstate(invalid="ignore"):
+            return array.astype(np.float32)
     if array.dtype.name == "bfloat16":
         return (bits(array).astype(np.uint32) << np.uint32(16)).view(np.float32)
     raise ValueError(f"cannot round {array.dtype}; pass fp32, fp64, fp16 or bf16")
@@ -186,12 +187,13 @@ def _shifted(significand: Array, shift: Array, mode: Mode, word: Any) -> Array:
 
 def _confirm(values: Array, codes: Array, fmt: Format, overflow: Overflow) -> None:
     """Ask ml_dtypes the same where it can be asked, and raise OracleDisagreement if it differs."""
-    if overflow == "saturate":
-        # Clamping first leaves nothing to overflow; NaN passes through.
-        values = np.minimum(np.maximum(values, -np.float32(fmt.largest)), np.float32(fmt.largest))
-    elif overflow != _NATIVE_OVERFLOW[fmt.specials]:
+    if overflow not in ("saturate", _NATIVE_OVERFLOW[fmt.specials]):
         return
     with np.errstate(all="ignore"):
+        if overflow == "saturate":
+            # Clamping first leaves nothing to overflow; NaN passes through.
+            largest = np.float32(fmt.largest)
+            values = np.minimum(np.maximum(values, -largest), largest)
         other = bits(values.astype(fmt.numpy_dtype))
     wrong = other != codes
     if fmt.specials == "exponent":
