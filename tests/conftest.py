@@ -1,5 +1,10 @@
-"""Tests run on the interpreter lane wherever there is no GPU; the lane is fixed before triton loads."""
+"""Tests run on the interpreter lane, on every machine, unless BITPROOF_LANE asks for another.
+
+The lane is fixed here, before anything imports triton.
+"""
+
+import os
 
 from harness import lanes
 
-lanes.choose()
+lanes.choose(os.environ.get("BITPROOF_LANE", "interpreter"))
