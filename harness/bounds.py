@@ -40,7 +40,8 @@ class Bound(Protocol):
         """Compare arrays of one shape; None means equal in the strictest sense, with nothing to report.
 
         `got` has the output's own dtype (an ml_dtypes type for small floats), `expected` that dtype or
-        float64. NaN elements are judged too: a NaN equals any NaN and nothing else.
+        float64. NaN elements are judged too: a NaN equals any NaN and nothing else. Raises SpecError
+        where the bound says nothing about such an output.
         """
         ...
 
@@ -86,10 +87,13 @@ class Ulps:
 
     def judge(self, got: Array, expected: Array) -> Judgement | None:
         """NaN must meet NaN and an infinity the same infinity before any distance counts."""
+        fmt = _format(got.dtype)
+        if fmt is None:
+            raise SpecError(f"ulps says nothing of an output in {got.dtype}: declare another bound")
         wide_got, wide_expected = got.astype(np.float64), expected.astype(np.float64)
         special = ~np.isfinite(wide_got) | ~np.isfinite(wide_expected)
         same = (wide_got == wide_expected) | (np.isnan(wide_got) & np.isnan(wide_expected))
-        spacing = _spacing(wide_expected, formats.of_dtype(got.dtype))
+        spacing = _spacing(wide_expected, fmt)
         with np.errstate(invalid="ignore"):
             distance = np.abs(wide_got - wide_expected) / spacing
         distance = np.where(same, 0.0, np.where(special, np.inf, distance))
@@ -114,20 +118,31 @@ def is_float(dtype: np.dtype[Any]) -> bool:
     return not (np.issubdtype(dtype, np.integer) or np.issubdtype(dtype, np.bool_))
 
 
+def _format(dtype: np.dtype[Any]) -> formats.Format | None:
+    return formats.of_dtype(dtype) if is_float(dtype) and dtype != np.float64 else None
+
+
 def _ulps(got: Array, expected: Array) -> NDArray[np.float64]:
     """Distance in representable steps: between integers their difference, between floats ordinals."""
-    if not is_float(got.dtype):
-        return np.abs(got.astype(np.float64) - expected.astype(np.float64))
-    fmt = formats.of_dtype(got.dtype)
+    fmt = _format(got.dtype)
     codes, wanted = formats.bits(got), formats.bits(expected)
-    steps = formats.ulp_distance(codes, wanted, fmt).astype(np.float64)
-    return np.where(formats.is_nan(codes, fmt) != formats.is_nan(wanted, fmt), np.inf, steps)
+    if fmt is not None:
+        steps = formats.ulp_distance(codes, wanted, fmt).astype(np.float64)
+        return np.where(formats.is_nan(codes, fmt) != formats.is_nan(wanted, fmt), np.inf, steps)
+    if got.dtype == np.float64:
+        with np.errstate(invalid="ignore"):
+            steps = np.abs(got - expected) / np.spacing(np.abs(expected))
+        return np.where(np.isfinite(steps), steps, np.inf)
+    # The larger less the smaller, modulo 2^bits, is their distance even where it overflows the type.
+    high, low = np.maximum(got, expected), np.minimum(got, expected)
+    with np.errstate(over="ignore"):
+        return np.asarray(formats.bits(high) - formats.bits(low), dtype=np.float64)
 
 
 def _spacing(values: NDArray[np.float64], fmt: formats.Format) -> NDArray[np.float64]:
     """The unit in the last place of `fmt` at `values`, the subnormal step below its normal range."""
     _, exponent = np.frexp(np.where(np.isfinite(values), values, 1.0))
-    lowest = 1 - fmt.bias
+    lowest = fmt.minimum_exponent
     binade = np.maximum(np.where(values == 0, lowest, exponent - 1), lowest)
     spacing: NDArray[np.float64] = np.ldexp(1.0, binade - fmt.mantissa_bits)
     return spacing

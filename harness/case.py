@@ -8,6 +8,7 @@ carried as bit patterns. `encode` and `decode` are the only road between a case 
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Iterable, Mapping
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
@@ -104,6 +105,28 @@ def decode(kind: type[CaseT], plain: Any) -> CaseT:
         case = msgspec.convert(plain, type=kind, strict=True)
     except (msgspec.ValidationError, ValueError) as error:
         raise UsageError(f"not a {kind.__name__}: {error}") from error
-    if encode(case) != plain:
-        raise UsageError(f"not a {kind.__name__}: it has fields that this version does not know")
+    strayed = _difference(encode(case), plain, "")
+    if strayed:
+        raise UsageError(f"not a {kind.__name__}: {strayed}")
     return case
+
+
+def _difference(known: Any, plain: Any, path: str) -> str:
+    """How `plain` differs from what it was read as, naming the first field; "" when it does not."""
+    if isinstance(known, dict) and isinstance(plain, dict):
+        for name in sorted({*known, *plain}):
+            where = f"{path}.{name}".lstrip(".")
+            if name not in known:
+                return f"field {where!r} is unknown to this version"
+            if name not in plain:
+                return f"field {where!r} is missing"
+            found = _difference(known[name], plain[name], where)
+            if found:
+                return found
+        return ""
+    if isinstance(known, (list, tuple)) and isinstance(plain, (list, tuple)):
+        pairs = enumerate(zip(known, plain, strict=True))
+        return next(filter(None, (_difference(a, b, f"{path}[{i}]") for i, (a, b) in pairs)), "")
+    if json.dumps(known) != json.dumps(plain):
+        return f"field {path!r} reads {json.dumps(plain)} where a case has {json.dumps(known)}"
+    return ""

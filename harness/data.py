@@ -1,9 +1,9 @@
 """Bits from a counter: input tensors out of integer arithmetic alone, the same on every device.
 
 Every generator is a function of a seed and of the element's index. The hash is the 32-bit finaliser
-"lowbias32" (C. Wellons, hash-prospector, 2018), evaluated on int64 words so that no device's rules for
-signed overflow or shifts have a say. Normal-looking values come from a fixed table of quantiles; no libm
-and no library generator is consulted.
+"lowbias32" (C. Wellons, hash-prospector, 2018), evaluated on int64 words that never overflow, so that no
+device's rules for signed arithmetic or shifts have a say. Normal-looking values come from a fixed table of
+quantiles; no libm and no library generator is consulted.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ def hashed(seed: int, start: int, count: int, device: torch.device) -> torch.Ten
 def _mix(x: torch.Tensor) -> torch.Tensor:
     x = x & _MASK
     x = (x ^ (x >> 16)) * 0x7FEB352D & _MASK
-    x = (x ^ (x >> 15)) * 0x846CA68B & _MASK
+    # The published multiplier 0x846CA68B less 2^32: the same low word, and the product fits an int64.
+    x = (x ^ (x >> 15)) * (0x846CA68B - (1 << 32)) & _MASK
     return x ^ (x >> 16)
 
 
