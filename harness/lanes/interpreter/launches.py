@@ -6,19 +6,25 @@ versions (host copies, conversion of arguments) are the installed interpreter's 
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
+import torch
 import triton.language as tl
 from triton.runtime import interpreter
 from triton.runtime.errors import InterpreterError
+from triton.runtime.jit import TensorWrapper
+from triton.tools.tensor_descriptor import TensorDescriptor
 
 from harness.errors import BitproofError, Unsupported
 from harness.lanes.interpreter import order, state
+from harness.lanes.interpreter.access import set_origin
 from harness.lanes.interpreter.overlay import Patch
+from harness.lanes.interpreter.waiting import Patience
 
 # What `_patch_lang` looks at to decide which modules to patch: here, all that it knows.
 _EVERYTHING = SimpleNamespace(__globals__={"tl": tl, "core": tl.core})
@@ -36,7 +42,18 @@ def _launching(original: Callable[..., None]) -> Callable[..., None]:
     def call(self: Any, *args: Any, **kwargs: Any) -> None:
         if state.current is None:
             return original(self, *args, **kwargs)
-        return _launch(self, state.current, args, kwargs)
+        # A launcher's torch modes are about the launcher's own tensors.
+        with torch._C.DisableTorchFunction():
+            return _launch(self, state.current, args, kwargs)
+
+    return call
+
+
+def _nesting(original: Callable[..., Any]) -> Callable[..., Any]:
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if state.current is None:
+            return original(self, *args, **kwargs)
+        return self.rewrite()(*args, **kwargs)
 
     return call
 
@@ -50,34 +67,83 @@ def _launch(
     args_host, kwargs_host = executor._init_args_hst(args, kwargs)
     for hook in executor.pre_run_hooks:
         hook(*args_host, **kwargs_host)
-    scope = interpreter._patch_lang(_EVERYTHING)
-    try:
+    given = inspect.getcallargs(executor.fn, *args_host, **kwargs_host)
+    grid = executor.grid(given) if callable(executor.grid) else executor.grid
+    grid = (*(int(n) for n in grid), *(1,) * (3 - len(grid)))
+    with _language(session):
         named = {
             name: value if name in executor.constexprs else interpreter._implicit_cvt(value)
-            for name, value in inspect.getcallargs(executor.fn, *args_host, **kwargs_host).items()
+            for name, value in given.items()
         }
-        _run_grid(executor, session, named)
-    finally:
-        scope.restore()
+        _announce(executor.fn.__name__, session, grid, given, named)
+        _run(executor.fn, session, grid, named)
     executor._restore_args_dev(args, args_host, kwargs, kwargs_host)
 
 
-def _run_grid(executor: Any, session: state.Session, named: Mapping[str, Any]) -> None:
-    grid = executor.grid(named) if callable(executor.grid) else executor.grid
-    grid = (*grid, *(1,) * (3 - len(grid)))
+@contextmanager
+def _language(session: state.Session) -> Iterator[None]:
+    """Triton's language interpreted; assertions only where somebody hears them."""
+    builder = interpreter.interpreter_builder
+    options = builder.options
+    builder.options = dataclasses.replace(
+        options, sanitize_overflow=False, debug=session.watch is not None
+    )
+    scope = interpreter._patch_lang(_EVERYTHING)
+    try:
+        yield
+    finally:
+        scope.restore()
+        builder.options = options
+
+
+def _announce(
+    kernel: str,
+    session: state.Session,
+    grid: tuple[int, int, int],
+    given: Mapping[str, Any],
+    named: Mapping[str, Any],
+) -> None:
+    """Tell the sanitizer the tensors of a launch, and their pointers where they come from."""
+    if session.watch is None:
+        return
+    found = [one for name, value in given.items() for one in _pointers(name, value, named[name])]
+    regions = session.watch.begin(kernel, grid, [(name, tensor) for name, tensor, _ in found])
+    for (_, _, pointer), region in zip(found, regions, strict=True):
+        set_origin(pointer, region)
+
+
+def _pointers(name: str, given: Any, converted: Any) -> Iterator[tuple[str, torch.Tensor, Any]]:
+    """(name, tensor, handle of its pointer) for each tensor in an argument."""
+    if isinstance(given, tuple) and not isinstance(converted, tl.tensor):
+        for i, (inner, other) in enumerate(zip(given, converted, strict=True)):
+            yield from _pointers(f"{name}[{i}]", inner, other)
+    elif isinstance(given, TensorDescriptor):
+        base = given.base.base if isinstance(given.base, TensorWrapper) else given.base
+        yield name, base, converted.handle.base
+    elif isinstance(given, TensorWrapper):
+        yield name, given.base, converted.handle
+    elif isinstance(given, torch.Tensor) and isinstance(converted, tl.tensor):
+        yield name, given, converted.handle
+
+
+def _run(
+    fn: Any, session: state.Session, grid: tuple[int, int, int], named: Mapping[str, Any]
+) -> None:
     builder = interpreter.interpreter_builder
     builder.set_grid_dim(*grid)
-    # Kernels overflow on purpose, as hardware does, silently.
-    with np.errstate(all="ignore"):
-        for _, coordinates in order.coordinates(session.order, grid):
-            builder.set_grid_idx(*coordinates)
-            try:
-                executor.fn(**named)
-            except Exception as error:
-                raise _explained(error, executor.fn.__name__) from error
+    patience = session.scratch["patience"] = Patience()
+    for number, program in order.coordinates(session.order, grid):
+        builder.set_grid_idx(*program)
+        patience.reset()
+        if session.watch is not None:
+            session.watch.enter(number, program)
+        try:
+            fn(**named)
+        except Exception as error:
+            raise _explained(error, fn.__name__) from error
 
 
-def _explained(error: BaseException, kernel: str) -> Exception:
+def _explained(error: Exception, kernel: str) -> Exception:
     """What a launch raises for an `error` inside a kernel; nested calls wrap theirs once each."""
     root: BaseException = error
     while isinstance(root, InterpreterError) and root.__cause__ is not None:
@@ -86,13 +152,5 @@ def _explained(error: BaseException, kernel: str) -> Exception:
         return root
     if isinstance(root, NotImplementedError):
         return Unsupported(f"The interpreter cannot run {kernel}: {root}.")
-    return InterpreterError(repr(root))
-
-
-def _nesting(original: Callable[..., Any]) -> Callable[..., Any]:
-    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if state.current is None:
-            return original(self, *args, **kwargs)
-        return self.rewrite()(*args, **kwargs)
-
-    return call
+    explained: Exception = InterpreterError(repr(root))
+    return explained
