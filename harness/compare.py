@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,7 +14,7 @@ from harness.bounds import Bound, Judgement, is_float
 from harness.case import Inputs
 from harness.errors import SpecError
 from harness.lanes.base import parameters
-from harness.outcomes import Finding
+from harness.outcomes import Finding, one_line
 from harness.spec import KernelSpec
 from oracles import formats
 
@@ -25,19 +26,21 @@ def against_oracle(
 ) -> tuple[list[Finding], float]:
     """Every output against the spec's oracle: the findings, and the worst distance over its bound.
 
-    Raises SpecError when outputs, bounds and oracle do not name the same things, or when there is
-    nothing at all to compare although the inputs are not empty.
+    Raises SpecError when outputs, bounds and oracle do not name the same things, or when the oracle
+    fails.
     """
-    expected = spec.oracle(inputs.tensors, parameters(inputs))
+    # Fetched before the oracle runs, so that what went wrong on a device is not taken for its doing.
+    got = {name: formats.to_numpy(tensor) for name, tensor in outputs.items()}
+    expected = _answer(spec, inputs)
     findings: list[Finding] = []
     worst = 0.0
     for name in sorted(spec.bounds):
         if name not in expected:
             raise SpecError(f"spec {spec.name!r}: its oracle does not answer output {name!r}")
-        if name not in outputs:
+        if name not in got:
             findings.append(Finding(summary=f"output {name} is missing", output=name))
             continue
-        finding, distance = output(spec, name, outputs[name], expected[name], inputs)
+        finding, distance = output(spec, name, got[name], expected[name], inputs)
         worst = max(worst, distance)
         findings += [finding] if finding else []
     undeclared = sorted(set(outputs) - set(spec.bounds))
@@ -47,14 +50,18 @@ def against_oracle(
 
 
 def output(
-    spec: KernelSpec, name: str, tensor: Tensor, expected: Any, inputs: Inputs
+    spec: KernelSpec, name: str, got: Array, expected: Any, inputs: Inputs
 ) -> tuple[Finding | None, float]:
     """One output against what is expected of it, and its worst distance over its bound."""
-    got = formats.to_numpy(tensor)
     want = formats.to_numpy(expected) if isinstance(expected, Tensor) else np.asarray(expected)
     if got.shape != want.shape:
         return (
             Finding(summary=f"{name} has shape {got.shape}, expected {want.shape}", output=name),
+            np.inf,
+        )
+    if got.dtype != want.dtype != np.float64:
+        return (
+            Finding(summary=f"{name} has dtype {got.dtype}, expected {want.dtype}", output=name),
             np.inf,
         )
     bound = spec.bounds[name]
@@ -65,6 +72,17 @@ def output(
     if not judgement.bad.any():
         return None, worst
     return _word(spec, name, got, want, bound, judgement, inputs), worst
+
+
+def _answer(spec: KernelSpec, inputs: Inputs) -> Mapping[str, Any]:
+    try:
+        return spec.oracle(inputs.tensors, parameters(inputs))
+    except Exception as error:
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        raise SpecError(
+            f"spec {spec.name!r}: its oracle raised {type(error).__name__} in {frame.name} "
+            f"({frame.filename}:{frame.lineno}): {one_line(error)}"
+        ) from error
 
 
 def same_bits(name: str, first: Tensor, other: Tensor, what: str) -> Finding | None:
@@ -149,10 +167,11 @@ def _word(
 
 
 def _direction(got: Array, want: Array, bad: NDArray[np.bool_]) -> str:
-    """Whether all wrong elements err to one side, and which; empty when they do not or cannot."""
+    """Whether all wrong elements err to one side, and which; empty where sides have no meaning."""
+    wrong, right = got[bad].astype(np.float64), want[bad].astype(np.float64)
     with np.errstate(invalid="ignore"):
-        change = np.abs(got[bad].astype(np.float64)) - np.abs(want[bad].astype(np.float64))
-    if not np.isfinite(change).all():
+        change = np.abs(wrong) - np.abs(right)
+    if not np.isfinite(change).all() or not change.all() or (np.sign(wrong) * np.sign(right) < 0).any():
         return ""
     if (change < 0).all():
         return "all toward zero"

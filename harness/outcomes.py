@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -74,28 +75,33 @@ def judged(findings: Iterable[Finding], **measures: float) -> Findings:
     return Findings(outcome=outcome, findings=found, measures=measures)
 
 
-def classify(error: BaseException, refuses: tuple[type[Exception], ...]) -> Findings | None:
-    """The outcome an exception out of a launch stands for; None for errors that are not a launch's.
+def classify(error: BaseException, refuses: tuple[type[Exception], ...]) -> Findings:
+    """The outcome that an exception out of a launch stands for; an error of our own inside it is raised.
 
-    The chain of causes is followed, since the interpreter and the compiler wrap what they raise.
+    A launcher refuses with the very exception it raises. For everything else the chain of causes is
+    followed, since the interpreter and the compiler wrap what they raise.
     """
+    if isinstance(error, (Refused, *refuses)):
+        return Findings(outcome=Outcome.REFUSED, reason=one_line(error))
     chain = list(_causes(error))
     for link in chain:
-        if isinstance(link, Refused) or (refuses and isinstance(link, refuses)):
-            return Findings(outcome=Outcome.REFUSED, reason=one_line(link))
         if isinstance(link, Unsupported):
             return Findings(outcome=Outcome.UNSUPPORTED, reason=one_line(link))
-        if isinstance(link, (BitproofError, AssertionError)):
-            return None
-    names = {type(link).__name__ for link in chain}
-    text = " ".join(str(link) for link in chain)
-    if names & {"OutOfMemoryError", "OutOfResources"} or "out of memory" in text:
-        return Findings(outcome=Outcome.OUT_OF_RESOURCES, reason=one_line(chain[-1]))
+        if isinstance(link, BitproofError):
+            raise link
+        if type(link).__name__ in _SCARCE or (
+            isinstance(link, RuntimeError) and _SPENT.search(str(link))
+        ):
+            return Findings(outcome=Outcome.OUT_OF_RESOURCES, reason=one_line(link))
     last = chain[-1]
     return Findings(
         outcome=Outcome.CRASHED,
         findings=(Finding(summary=f"the launch raised {type(last).__name__}: {one_line(last)}"),),
     )
+
+
+_SCARCE = ("OutOfMemoryError", "OutOfResources", "MemoryError")
+_SPENT = re.compile(r"out of memory(?! bounds)|can't allocate memory|not enough memory")
 
 
 def one_line(error: BaseException) -> str:

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import torch
+
 from harness.case import Inputs
 from harness.checks import agreement, invariances, memory, reproducibility
 from harness.errors import UsageError
-from harness.lanes.base import Lane
+from harness.lanes.base import Lane, LaunchFailed
 from harness.outcomes import Findings, Outcome, classify
 from harness.spec import CHECKS, KernelSpec
 
@@ -42,7 +44,7 @@ def cost(check: str, spec: KernelSpec) -> int:
 
 
 def run(check: str, spec: KernelSpec, inputs: Inputs, lane: Lane) -> Findings:
-    """Run `check` by name; what the launcher raises becomes an outcome, our own errors stay errors.
+    """Run `check` by name; what the launcher raises becomes an outcome, other errors stay errors.
 
     Raises UsageError for an unknown check, and SpecError from the spec's own contradictions.
     """
@@ -53,8 +55,7 @@ def run(check: str, spec: KernelSpec, inputs: Inputs, lane: Lane) -> Findings:
             return Findings(outcome=Outcome.UNSUPPORTED, reason=limit.because)
     try:
         return _CHECKS[check](spec, inputs, lane)
-    except Exception as error:
-        found = classify(error, spec.refuses)
-        if found is None:
-            raise
-        return found
+    except LaunchFailed as failure:
+        return classify(failure.__cause__ or failure, spec.refuses)
+    except (torch.OutOfMemoryError, torch.AcceleratorError) as error:
+        return classify(error, ())  # a launch's error may wait for the next synchronisation

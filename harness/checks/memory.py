@@ -23,7 +23,8 @@ def check(spec: KernelSpec, inputs: Inputs, lane: Lane) -> Findings:
     first = lane.run(spec, inputs, Variation(turn=0, turns=2, watched=True))
     second = lane.run(spec, inputs, Variation(turn=1, turns=2, watched=True))
     findings = [
-        Finding(summary=violation.text, facts=dataclasses.asdict(violation)) for violation in first.violations
+        Finding(summary=violation.text, facts=dataclasses.asdict(violation))
+        for violation in first.violations
     ]
     findings += _trespasses(first)
     findings += _touched_inputs(spec, inputs, first)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -10,6 +11,7 @@ import torch
 from torch import Tensor
 
 from harness.case import Inputs
+from harness.errors import EnvironmentUnfit, SpecError
 from harness.lanes.arena import POISONS, Allocations, Arena
 from harness.spec import KernelSpec, Params, Tensors
 
@@ -46,6 +48,10 @@ class Launched:
     violations: tuple[Any, ...] = ()
 
 
+class LaunchFailed(Exception):
+    """A launcher raised; its exception is the cause. Nothing else a check meets is a kernel's doing."""
+
+
 class Lane(Protocol):
     """Where kernels run. A process is one lane for its whole life."""
 
@@ -60,7 +66,7 @@ class Lane(Protocol):
         ...
 
     def run(self, spec: KernelSpec, inputs: Inputs, variation: Variation) -> Launched:
-        """Call the launcher once on guarded copies of `inputs`; raises whatever the launcher raises."""
+        """Call the launcher once on guarded copies of `inputs`; raises what `call` raises."""
         ...
 
     def launch(self, spec: KernelSpec, tensors: Tensors, params: Params) -> dict[str, Tensor]:
@@ -93,11 +99,41 @@ def placed(spec: KernelSpec, inputs: Inputs, arena: Arena) -> dict[str, Tensor]:
 def call(
     spec: KernelSpec, inputs: Inputs, arena: Arena
 ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """(outputs, inputs as the launcher saw them) of one guarded call."""
+    """(outputs, inputs as the launcher left them) of one guarded call.
+
+    Raises LaunchFailed from whatever the launcher raises, SpecError when it does not return named
+    tensors, EnvironmentUnfit when it leaves the processor flushing subnormals.
+    """
     tensors = placed(spec, inputs, arena)
     with Allocations(arena):
-        outputs = spec.run(dict(tensors), parameters(inputs))
-    return outputs, tensors
+        try:
+            outputs = spec.run(dict(tensors), parameters(inputs))
+        except Exception as error:
+            raise LaunchFailed(spec.name) from error
+    require_subnormals()
+    return _named_tensors(spec, outputs), tensors
+
+
+def _named_tensors(spec: KernelSpec, outputs: Any) -> dict[str, Tensor]:
+    where = f"spec {spec.name!r}: its launcher must return a dict of tensors by name"
+    if not isinstance(outputs, Mapping) or not outputs:
+        raise SpecError(f"{where}, it returned {type(outputs).__name__} {outputs!r:.80}")
+    for name, output in outputs.items():
+        if not isinstance(name, str) or not isinstance(output, Tensor):
+            raise SpecError(f"{where}, it returned {name!r}: {type(output).__name__}")
+        if output.is_complex():
+            raise SpecError(f"{where}, {name!r} is complex: return torch.view_as_real of it")
+    return {name: output.detach() for name, output in outputs.items()}
+
+
+def require_subnormals() -> None:
+    """Raise EnvironmentUnfit where this thread's arithmetic flushes subnormals, as oracles must not."""
+    smallest = sys.float_info.min
+    if smallest * 0.5 == 0.0:
+        raise EnvironmentUnfit(
+            "subnormal numbers are flushed to zero in this process, so that no answer could be "
+            "trusted: call torch.set_flush_denormal(False) after whatever library set it"
+        )
 
 
 def parameters(inputs: Inputs) -> dict[str, Any]:
