@@ -2,6 +2,7 @@
 
 import math
 from fractions import Fraction
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -21,12 +22,12 @@ GROUPED: dict[str, Oracle] = {
 }
 
 
-def values(codes: Array) -> list[float]:
+def values(codes: Array) -> Any:
     """e4m3 codes, viewed as floats or not, as numbers."""
     return decode(bits(codes), E4M3).tolist()
 
 
-def powers_of(codes: Array) -> list[float]:
+def powers_of(codes: Array) -> Any:
     """e8m0 codes as numbers."""
     return decode(codes, E8M0).tolist()
 
@@ -96,6 +97,16 @@ def test_zero_group_beside_a_normal_one(name: str) -> None:
     assert 0.0 < scale[0, 0] < math.inf
     np.testing.assert_array_equal(bits(both["y"])[:, half:], bits(alone["y"]))
     np.testing.assert_array_equal(both["scale"][:, 1:], alone["scale"])
+
+
+def test_scales_of_zero_groups_are_the_contracts_floors() -> None:
+    """fl32(1e-10) / 448, the power covering fl32(1e-4) / 448, and 2^-126: bit for bit."""
+    x = torch.zeros(1, 32)
+    scale = quantize.per_token_group({"x": x}, {})["scale"]
+    assert scale.tolist() == [[float(np.float32(1e-10) / np.float32(448.0))]]
+    # 448 · 2^-23 is 5.3e-5, below 1e-4, and 448 · 2^-22 is 1.07e-4.
+    assert quantize.ue8m0_group({"x": x}, {})["scale"].tolist() == [[127 - 22]]
+    assert quantize.e2m1_group({"x": x}, {})["scale"].tolist() == [[1]]
 
 
 def test_tiny_group_keeps_finite_codes_and_scales() -> None:

@@ -72,7 +72,7 @@ def test_e4m3_of_inputs_that_kernels_got_wrong(x: float, expected: float) -> Non
 
 def test_e5m2_ties_go_to_even() -> None:
     """1.125 lies between 1 and 1.25 and goes to the even 1; 126.24 carries to 128."""
-    assert rounded_value(np.float32([1.125, 126.24]), E5M2).tolist() == [1.0, 128.0]
+    assert rounded_value(np.array([1.125, 126.24], dtype=np.float32), E5M2).tolist() == [1.0, 128.0]
 
 
 def test_e2m1_ties_go_to_even() -> None:
@@ -93,7 +93,7 @@ def test_what_is_above_the_range_is_up_to_the_policy(x: float) -> None:
 def test_the_tie_at_the_end_of_the_range_is_no_overflow() -> None:
     """464 goes to the even 448 under every policy, as 65519.996 does in fp16 and 65520 does not."""
     assert rounded_value(np.float32(464.0), E4M3, overflow="nan") == 448.0
-    ends = rounded_value(np.float32([65519.996, 65520.0]), FP16, overflow="inf")
+    ends = rounded_value(np.array([65519.996, 65520.0], dtype=np.float32), FP16, overflow="inf")
     assert ends.tolist() == [65504.0, math.inf]
 
 
@@ -187,16 +187,19 @@ def test_half_precision_inputs_are_widened_exactly(fmt: Format) -> None:
     assert same.all()
 
 
+def _larger_nearest(value: Fraction, ascending: list[Fraction]) -> int:
+    return min(range(len(ascending)), key=lambda code: (abs(ascending[code] - value), -code))
+
+
 def test_e8m0_goes_to_the_nearest_power_the_larger_of_two() -> None:
     """e8m0 agrees with a search over its 255 powers of two; zero and negative numbers are NaN."""
     powers = [Fraction(2) ** (code - 127) for code in range(255)]
     x = numbers(np.concatenate([hashed(1 << 8), SPECIAL]) & np.uint32(0x7FFFFFFF))
     for value in x[(x > 0) & np.isfinite(x)].tolist():
-        exact = Fraction(value)
-        expected = min(range(255), key=lambda c, v=exact: (abs(powers[c] - v), -c))
+        expected = _larger_nearest(Fraction(value), powers)
         assert round_to(np.float32(value), E8M0) == expected
     assert round_to(fp32(0.0, -0.0, -1.0, -math.inf), E8M0).tolist() == [255] * 4
-    ends = np.float32([2.0**127, 1.5 * 2.0**127, math.inf])
+    ends = np.array([2.0**127, 1.5 * 2.0**127, math.inf], dtype=np.float32)
     assert round_to(ends, E8M0).tolist() == [254] * 3
     assert round_to(ends, E8M0, overflow="nan").tolist() == [254, 255, 255]
 
@@ -296,7 +299,7 @@ def test_rounding_is_monotone_odd_and_idempotent(fmt: Format, mode: Mode) -> Non
 
 def test_truncation_through_fp16_costs_one_step_toward_zero() -> None:
     """The two-step conversion of older compilers is off by one step at its published witnesses."""
-    x = np.float32([400.199585, 272.156555, 136.002075])
+    x = np.array([400.199585, 272.156555, 136.002075], dtype=np.float32)
     halfway = rounded_value(x, FP16, mode="rz", overflow="inf")
     assert rounded_value(halfway, E4M3).tolist() == [384.0, 256.0, 128.0]
     distance = ulp_distance(round_to(halfway, E4M3), round_to(x, E4M3), E4M3)
