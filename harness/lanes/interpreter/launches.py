@@ -89,6 +89,8 @@ def _language(session: state.Session) -> Iterator[None]:
         options, sanitize_overflow=False, debug=session.watch is not None
     )
     scope = interpreter._patch_lang(_EVERYTHING)
+    # triton 3.6 converts an array of one element, which numpy 2.4 no longer does.
+    scope.set_attr(tl.tensor, "__index__", lambda scalar: int(scalar.handle.data.item()))
     try:
         yield
     finally:
@@ -150,7 +152,10 @@ def _explained(error: Exception, kernel: str) -> Exception:
         root = root.__cause__
     if isinstance(root, BitproofError):
         return root
-    if isinstance(root, NotImplementedError):
-        return Unsupported(f"The interpreter cannot run {kernel}: {root}.")
+    absent = isinstance(root, AttributeError) and isinstance(
+        root.obj, interpreter.InterpreterBuilder
+    )
+    if absent or isinstance(root, NotImplementedError):
+        return Unsupported(f"The interpreter cannot run {kernel} ({root}): test it on lane cuda.")
     explained: Exception = InterpreterError(repr(root))
     return explained

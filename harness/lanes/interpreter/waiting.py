@@ -38,5 +38,5 @@ class Patience:
         file, line = place()
         raise Unsupported(
             f"A program waits for another one at {file}:{line}, but the interpreter runs programs "
-            "one after another: test this kernel on the cuda lane."
+            "one after another: test this kernel on lane cuda."
         )
