@@ -5,7 +5,7 @@ from __future__ import annotations
 from harness import compare
 from harness.case import Inputs
 from harness.lanes.base import Lane, Variation
-from harness.outcomes import Findings, judged
+from harness.outcomes import Findings, Outcome, judged
 from harness.spec import KernelSpec
 
 
@@ -13,4 +13,6 @@ def check(spec: KernelSpec, inputs: Inputs, lane: Lane) -> Findings:
     """One launch against the oracle; measures the worst distance in units of its bound."""
     launched = lane.run(spec, inputs, Variation())
     findings, worst = compare.against_oracle(spec, launched.outputs, inputs)
+    if not findings and not any(output.numel() for output in launched.outputs.values()):
+        return Findings(outcome=Outcome.NOT_DEMONSTRATED, reason="its outputs are empty")
     return judged(findings, worst=worst)

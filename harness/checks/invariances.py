@@ -2,27 +2,39 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from harness import compare
 from harness.case import Inputs
+from harness.errors import SpecError
 from harness.lanes.base import Lane, Variation
 from harness.outcomes import Finding, Findings, Outcome, judged
 from harness.spec import KernelSpec
 
 
 def check(spec: KernelSpec, inputs: Inputs, lane: Lane) -> Findings:
-    """Run once, then once for each invariance that applies to these inputs."""
+    """Run once, then once for each invariance that applies to these inputs; `counts` says which did."""
     base = lane.run(spec, inputs, Variation()).outputs
     findings: list[Finding] = []
-    applied = 0
+    counts = {f"{invariance.name} applied": 0 for invariance in spec.invariances}
     for invariance in spec.invariances:
         transformed = invariance.transform(inputs)
         if transformed is None:
             continue
-        applied += 1
         other = lane.run(spec, transformed, Variation()).outputs
-        for name, expected in sorted(invariance.relate(base, inputs).items()):
+        related = invariance.relate(base, inputs)
+        unknown = sorted(set(related) - set(other))
+        if unknown or not related:
+            named = f"{unknown[0]!r}, which is none" if unknown else "none"
+            raise SpecError(
+                f"spec {spec.name!r}: {invariance.name!r} relates {named} of its outputs"
+            )
+        counts[f"{invariance.name} applied"] = 1
+        for name, expected in sorted(related.items()):
             finding = compare.same_bits(name, expected, other[name], invariance.name)
             findings += [finding] if finding else []
-    if not applied:
-        return Findings(outcome=Outcome.PASSED, measures={"applied": 0.0})
-    return judged(findings, applied=float(applied))
+    if not any(counts.values()):
+        return Findings(
+            outcome=Outcome.NOT_DEMONSTRATED, reason="no invariance applies", counts=counts
+        )
+    return dataclasses.replace(judged(findings), counts=counts)

@@ -2,7 +2,8 @@
 
 Two runs under two poisons: an element that holds the poison both times was written by nobody, whatever
 value the kernel may legitimately produce. Guard bands on both sides of every buffer, and the gaps
-between padded rows, must keep their poison. Where the lane has a sanitizer, its reports come first.
+between padded rows, must keep their poison in both runs, since a trespass may write the very byte of one.
+Where the lane has a sanitizer, its reports come first.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ def check(spec: KernelSpec, inputs: Inputs, lane: Lane) -> Findings:
         Finding(summary=violation.text, facts=dataclasses.asdict(violation))
         for violation in first.violations
     ]
-    findings += _trespasses(first)
+    findings += _trespasses(first) or _trespasses(second)
     findings += _touched_inputs(spec, inputs, first)
     findings += _unwritten_outputs(first, second)
     return judged(findings)

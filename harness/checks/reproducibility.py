@@ -10,6 +10,7 @@ from torch import Tensor
 
 from harness import compare
 from harness.case import Inputs
+from harness.errors import SpecError
 from harness.lanes.arena import bits
 from harness.lanes.base import Lane, Variation
 from harness.outcomes import Finding, Findings, judged
@@ -45,17 +46,22 @@ def _repeat(
     runs = [
         lane.run(spec, inputs, Variation(turn=turn, turns=turns)).outputs for turn in range(turns)
     ]
-    names = sorted(runs[0])
-    flags = torch.stack(
-        [torch.stack([_differs(runs[0][name], run[name]) for run in runs[1:]]) for name in names]
-    ).tolist()
-    return runs, {
-        name: row.index(True) + 1 for name, row in zip(names, flags, strict=True) if any(row)
-    }
+    for turn, run in enumerate(runs):
+        if set(run) != set(runs[0]):
+            raise SpecError(
+                f"spec {spec.name!r}: its launcher names its outputs otherwise from run to run: "
+                f"{sorted(runs[0])}, then {sorted(run)} in run {turn + 1}"
+            )
+    varied: dict[str, int] = {}
+    for name in sorted(runs[0]):
+        flags = torch.stack([_differs(runs[0][name], run[name]) for run in runs[1:]]).tolist()
+        if any(flags):
+            varied[name] = flags.index(True) + 1
+    return runs, varied
 
 
 def _differs(first: Tensor, other: Tensor) -> Tensor:
-    """A boolean scalar that stays on the device, so that runs follow each other without a pause."""
+    """A boolean scalar that stays on the device, so that all comparisons of an output wait once."""
     if first.shape != other.shape or first.dtype != other.dtype:
         return torch.tensor(True, device=first.device)
     return (bits(first) != bits(other)).any()

@@ -61,7 +61,8 @@ def gpus() -> int:
 def present() -> Lane:
     """The lane this process runs on; opens it on the first call.
 
-    Raises EnvironmentUnfit when none was chosen, or when the installed triton is not supported.
+    Raises EnvironmentUnfit when none was chosen, when the installed triton is not supported, or when the
+    processor flushes subnormals.
     """
     name = os.environ.get(_VARIABLE)
     if name is None:
@@ -71,6 +72,9 @@ def present() -> Lane:
     import torch
     import triton
 
+    from harness.lanes.base import require_subnormals
+
+    require_subnormals()
     torch.set_num_threads(1)  # cases are small, and workers already fill the cores
     version = tuple(int(part) for part in triton.__version__.split("+")[0].split(".")[:2])
     if version < (3, 6):

@@ -1,8 +1,8 @@
 """Guarded, poisoned memory: every tensor of a launch lies between two bands of known bytes.
 
-An `Arena` places copies of the inputs and, through `Allocations`, whatever the launcher allocates with
-torch's factory functions. Fresh memory holds a poison byte, so that an element nobody wrote and a read
-past an end show; gaps between padded rows are guarded like the bands.
+An `Arena` places copies of the inputs and, through `Allocations`, whatever torch allocates for the
+launcher. Fresh memory holds a poison byte, so that an element nobody wrote and a read past an end show;
+gaps between padded rows are guarded like the bands.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ POISONS = (0xFF, 0xA5, 0x7B, 0x00, 0x3C, 0xC7, 0x80, 0x55)
 
 @dataclass(frozen=True, kw_only=True)
 class Block:
-    """One guarded tensor: `view` is what the kernel gets, `buffer` the bytes around and under it."""
+    """One guarded tensor: `view` is where it lies, `buffer` the bytes around and under it."""
 
     name: str
     buffer: Tensor
@@ -61,9 +61,10 @@ class Arena:
         total = -(-(start + extent * size + GUARD) // _ALIGN) * _ALIGN
         buffer = torch.full((total,), self.poison, dtype=torch.uint8, device=self.device)
         flat = buffer[start : start + extent * size].view(dtype)
-        view = flat.as_strided(shape, strides)
-        self.blocks.append(Block(name=name, buffer=buffer, view=view, poisoned=poisoned))
-        return view
+        # Two views: a launcher may turn, resize or re-seat the tensor it holds, not where it lay.
+        own, given = flat.as_strided(shape, strides), flat.as_strided(shape, strides)
+        self.blocks.append(Block(name=name, buffer=buffer, view=own, poisoned=poisoned))
+        return given
 
     def place(
         self, name: str, tensor: Tensor, *, misalign: int = 0, row_padding: int = 0
@@ -81,6 +82,10 @@ class Arena:
         """The tensors handed out as fresh memory so far."""
         return [block.view for block in self.blocks if block.poisoned]
 
+    def poisoned(self) -> list[Tensor]:
+        """What was handed out empty so far: nobody has written it unless the launcher did."""
+        return [block.view for block in self.blocks if block.poisoned]
+
     def trespasses(self) -> Iterator[tuple[str, int]]:
         """(tensor name, byte offset from its first element) of the first changed guard byte of each block."""
         for block in self.blocks:
@@ -93,12 +98,18 @@ class Arena:
 
 
 class Allocations(TorchFunctionMode):
-    """While active, torch's factory functions hand out guarded memory of `arena`."""
+    """While active, torch functions hand out guarded memory of `arena` instead of their own.
+
+    That is: every tensor on the arena's device that is new, one that shares no memory with an argument.
+    Functions that return several tensors keep theirs, and so do the legacy constructors such as
+    `torch.Tensor(3)`, which torch does not let anyone see.
+    """
 
     def __init__(self, arena: Arena) -> None:
         """Serve allocations on the arena's device; others pass through."""
         super().__init__()
         self._arena = arena
+        self._served = 0
 
     def __torch_function__(
         self,
@@ -108,38 +119,59 @@ class Allocations(TorchFunctionMode):
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
         """Let torch make the tensor, then move it into the arena: poisoned if torch left it empty."""
-        result = func(*args, **(kwargs or {}))
+        kwargs = kwargs or {}
         name = getattr(func, "__name__", "")
-        if name not in _EMPTY and name not in _FILLED:
-            return result
-        if not isinstance(result, Tensor) or result.device.type != self._arena.device.type:
+        with torch._C.DisableTorchFunction():
+            for tensor in _tensors(args[:1] if name.startswith("resize") else kwargs.get("out")):
+                if name.startswith("resize") or not tensor.numel():
+                    # It is about to grow, and would do so into its guard: it leaves the arena.
+                    tensor.set_(tensor.clone())  # type: ignore[call-overload]
+        result = func(*args, **kwargs)
+        if not isinstance(result, Tensor) or name in _FOREIGN:
             return result
         with torch._C.DisableTorchFunction():
-            label = f"allocation {sum(b.name.startswith('allocation') for b in self._arena.blocks)}"
-            poisoned = name in _EMPTY
+            if not self._is_new(result, (args, kwargs)):
+                return result
+            label = f"allocation {self._served}"
+            self._served += 1
+            poisoned = name.startswith(_EMPTY) or name == "new"
             shape, strides = tuple(result.shape), tuple(result.stride())
             view = self._arena.reserve(
                 label, shape, result.dtype, strides=strides, poisoned=poisoned
             )
             if not poisoned:
                 bits(view).copy_(bits(result))
-        return view
+            return view.requires_grad_(result.requires_grad)
+
+    def _is_new(self, result: Tensor, arguments: Any) -> bool:
+        """Whether torch allocated `result` just now, as plain memory that can lie in an arena."""
+        if (
+            result.device.type != self._arena.device.type
+            or result.layout is not torch.strided
+            or result.grad_fn is not None
+            or result.element_size() not in _INTEGER
+        ):
+            return False
+        memory = result.untyped_storage()._cdata
+        return all(memory != other.untyped_storage()._cdata for other in _tensors(arguments))
 
 
-_EMPTY = frozenset({"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided"})
-_FILLED = frozenset(
-    {
-        "zeros",
-        "zeros_like",
-        "new_zeros",
-        "ones",
-        "ones_like",
-        "new_ones",
-        "full",
-        "full_like",
-        "new_full",
-    }
-)
+# Names of what leaves its elements to whoever comes next, and of what may answer with somebody
+# else's memory that is none of its arguments.
+_EMPTY = ("empty", "new_empty")
+_FOREIGN = frozenset({"__get__", "as_tensor", "asarray", "from_dlpack", "from_numpy", "frombuffer"})
+
+
+def _tensors(argument: Any) -> Iterator[Tensor]:
+    """The strided tensors in a function's arguments, however deep."""
+    if isinstance(argument, Tensor):
+        if argument.layout is torch.strided:
+            yield argument
+    elif isinstance(argument, (tuple, list)):
+        for item in argument:
+            yield from _tensors(item)
+    elif isinstance(argument, dict):
+        yield from _tensors(list(argument.values()))
 
 
 def unwritten(first: Tensor, second: Tensor, poisons: tuple[int, int]) -> Tensor:
