@@ -9,8 +9,9 @@ import collections
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
-from hypothesis import Phase, given, settings
+from hypothesis import HealthCheck, Phase, Verbosity, given, settings
 from hypothesis.errors import FlakyFailure
 
 from harness import checks
@@ -43,13 +44,10 @@ class Search:
 
     @property
     def outcome(self) -> Outcome:
-        """The verdict on the whole search: a defect if any, else passed if anything passed.
-
-        A control that never varied leaves a bitwise claim not demonstrated.
-        """
+        """The verdict on the whole search: a defect if any, else passed if anything passed and means it."""
         if self.findings is not None:
             return self.findings.outcome
-        if self.outcomes[Outcome.PASSED] and self.counts and not self.counts.total():
+        if self.undemonstrated:
             return Outcome.NOT_DEMONSTRATED
         ranking = (
             Outcome.PASSED,
@@ -60,12 +58,36 @@ class Search:
         )
         return next((o for o in ranking if self.outcomes[o]), Outcome.NOT_DEMONSTRATED)
 
+    @property
+    def undemonstrated(self) -> str:
+        """Why what passed shows too little, "" where it does not.
+
+        A control that varied on no output shows nothing, and each invariance has to apply somewhere.
+        """
+        if not self.outcomes[Outcome.PASSED] or not self.counts:
+            return ""
+        if self.check == "invariances":
+            idle = sorted(name for name, count in self.counts.items() if not count)
+            return f"never {idle[0]}" if idle else ""
+        return "" if self.counts.total() else "its control never varied"
+
 
 Execute = Callable[[Case], tuple[Inputs, Findings]]
 
 
 class _Rejected(Exception):
     """Carries a failing case through Hypothesis."""
+
+
+# Whatever the profile: a first call compiles for many seconds, so that no deadline and no judgement of
+# speed makes sense; one failure is worked on, and we word it.
+_ALWAYS: dict[str, Any] = {
+    "deadline": None,
+    "suppress_health_check": (HealthCheck.too_slow, HealthCheck.data_too_large),
+    "report_multiple_bugs": False,
+    "print_blob": False,
+    "verbosity": Verbosity.quiet,
+}
 
 
 def search(
@@ -107,17 +129,15 @@ def search(
             raise _Rejected
 
     judge.__name__ = f"{check}_{spec.name}"  # part of the key under which examples are kept
-    chosen = settings(
-        base or settings(),
-        max_examples=max_examples,
-        phases=list(Phase) if shrink else [Phase.generate],
-    )
+    phases = (Phase.reuse, Phase.generate, Phase.shrink) if shrink else (Phase.generate,)
+    chosen = settings(base or settings(), max_examples=max_examples, phases=phases, **_ALWAYS)
     try:
         chosen(given(spec.cases())(judge))()
     except _Rejected:
         _narrow(result, execute)
     except FlakyFailure:
-        assert result.findings is not None
+        if result.findings is None:
+            raise
         result.findings = _unsteady(result.findings)
     result.seconds = time.perf_counter() - began
     return result

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from hypothesis import HealthCheck, Verbosity, settings
+from hypothesis import settings
 from hypothesis.database import DirectoryBasedExampleDatabase
 
 from harness import checks
@@ -22,19 +22,8 @@ _LEAST = 3
 
 
 def register() -> None:
-    """Make the three profiles known; Hypothesis owns the names `default` and `ci`, these are ours.
-
-    A first call compiles for many seconds and a case has no natural deadline, so there is none; a
-    failure is printed by us, once, with the command that replays it.
-    """
-    base = settings(
-        deadline=None,
-        suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
-        database=DirectoryBasedExampleDatabase(EXAMPLES),
-        report_multiple_bugs=False,
-        print_blob=False,
-        verbosity=Verbosity.quiet,
-    )
+    """Make the three profiles known; Hypothesis owns the names `default` and `ci`, these are ours."""
+    base = settings(database=DirectoryBasedExampleDatabase(EXAMPLES))
     settings.register_profile(DEFAULT, base)
     settings.register_profile(CI, base, derandomize=True, database=None)
     settings.register_profile(NIGHTLY, base)
