@@ -1,0 +1,40 @@
+"""Launch configurations: what a caller does not choose but the compiler specialises on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from hypothesis import strategies as st
+
+from harness.case import Launch
+
+# (warps, stages, which of the kernel's blocks): few enough that each is compiled once and then met
+# often, and every number of warps and stages among them.
+_CONFIGURATIONS = ((4, 2, 0), (1, 1, 1), (8, 3, 2), (2, 4, 0))
+
+
+@st.composite
+def launches(draw: Any, blocks: Sequence[int], *, strided: bool = False) -> Launch:
+    """A `Launch` with one of `blocks` (the first is the default), aligned or not, rows padded or not.
+
+    Shrinks toward four warps, the first block, aligned and dense tensors.
+    """
+    warps, stages, block = draw(st.sampled_from(_CONFIGURATIONS))
+    return Launch(
+        num_warps=warps,
+        num_stages=stages,
+        block=blocks[block % len(blocks)],
+        misalign=draw(st.sampled_from((0, 0, 1, 3))),
+        row_padding=draw(st.sampled_from((0, 0, 5, 16))) if strided else 0,
+    )
+
+
+def features(launch: Launch) -> list[str]:
+    """What a launch covers, in the words that the run's summary counts."""
+    covered = [f"{launch.num_warps} warps"]
+    if launch.misalign:
+        covered.append("misaligned")
+    if launch.row_padding:
+        covered.append("strided")
+    return covered

@@ -1,0 +1,384 @@
+"""Many values at once: a small description that builds a whole input tensor, the same on every device.
+
+A `Values` names a kind of number, a seed and a few knobs; `build` turns it into bits with integer
+operations and exactly rounded fp32 products alone. An input of 16 bits is cut from the fp32 bits by
+shifting, never by a library's conversion: a device must not decide what a case means.
+
+The last axis is seen in blocks of `run` elements, a quantiser's groups. Kinds that aim at a quantiser
+place one element per block that fixes the block's largest magnitude, and with it the scale.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from hypothesis import strategies as st
+from torch import Tensor
+
+from harness import data
+from harness.errors import UsageError
+from harness.strategies import floats
+from oracles import formats
+
+Kind = Literal[
+    "normal",
+    "uniform",
+    "lattice",
+    "anchored",
+    "edges",
+    "log",
+    "subnormal",
+    "special",
+    "bits",
+    "range",
+    "constant",
+    "explicit",
+]
+Dtype = Literal["fp32", "bf16", "fp16"]
+
+DTYPES: dict[str, torch.dtype] = {
+    "fp32": torch.float32,
+    "bf16": torch.bfloat16,
+    "fp16": torch.float16,
+}
+_SIGN = 0x80000000
+_MAGNITUDE = 0x7FFFFFFF
+_INFINITY = 0x7F800000
+
+# How often an input has each type: fp32 can hold what the other two cannot.
+INPUT_TYPES: tuple[Dtype, ...] = ("fp32", "fp32", "bf16", "fp16")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Patch:
+    """One element set to explicit bits; `index` counts in row-major order, modulo the size."""
+
+    index: int
+    bits: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Values:
+    """How a tensor is filled.
+
+    kind        normal      looks standard normal, times 2^exponent
+                uniform     in [-1, 1), times 2^exponent
+                lattice     values and midpoints of the format `target`, and their fp32 neighbours
+                anchored    the same times a scale drawn per block, which one element fixes
+                edges       per block one element at, just below or just above the largest value of
+                            `target`, or 1, times a power of two; the others at most half of it
+                log         uniform in the exponent, within 16 of `exponent`
+                subnormal   fp32 subnormals and zeros
+                special     normal, one in sixteen a signed zero, infinity, NaN payload or extreme
+                bits        any bit pattern
+                range       consecutive bit patterns of the input's type from `bits[0]`
+                constant    `bits[0]` everywhere
+                explicit    `bits`, repeated as often as needed
+    seed        of the integer hash
+    exponent    see above; -126 to 110
+    target      the format that lattice, anchored and edges aim at
+    bits        fp32 bit patterns
+    blank       about half of the blocks are zeros that keep their signs
+    patches     elements set outright, after all else
+    """
+
+    kind: Kind = "normal"
+    seed: int = 0
+    exponent: int = 0
+    target: str = "e4m3"
+    bits: tuple[str, ...] = ()
+    blank: bool = False
+    patches: tuple[Patch, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Reject what `build` could not turn into numbers."""
+        if not -126 <= self.exponent <= 110:
+            raise UsageError(f"values: exponent must be from -126 to 110, got {self.exponent}")
+        if self.kind in ("range", "constant", "explicit") and not self.bits:
+            raise UsageError(f"values of kind {self.kind!r} need at least one pattern in `bits`")
+        for pattern in (*self.bits, *(patch.bits for patch in self.patches)):
+            floats.word(pattern)
+
+    def build(
+        self,
+        shape: tuple[int, ...],
+        device: torch.device,
+        *,
+        dtype: Dtype = "fp32",
+        run: int = 32,
+    ) -> Tensor:
+        """A tensor of `shape` in `dtype`, its last axis in blocks of `run` elements."""
+        layout = _Layout.of(shape, run, dtype, device)
+        words = _GENERATORS[self.kind](self, layout)
+        if self.blank:
+            keep = -(
+                layout.per_block(data.hashed(self.seed ^ 0xB1A2, 0, layout.blocks, device)) & 1
+            )
+            words = words & (keep | _SIGN)
+        if self.patches and layout.size:
+            index = [patch.index % layout.size for patch in self.patches]
+            values = [floats.word(patch.bits) for patch in self.patches]
+            words[torch.tensor(index, device=device)] = torch.tensor(values, device=device)
+        return encode(words, dtype).reshape(shape)
+
+
+def encode(words: Tensor, dtype: Dtype) -> Tensor:
+    """fp32 words (int64) as a tensor of `dtype`: truncated, too large to the largest, NaN kept NaN."""
+    if dtype == "fp32":
+        return data.words_to_fp32(words)
+    magnitude = words & _MAGNITUDE
+    short = _half(magnitude) if dtype == "fp16" else _bfloat(magnitude)
+    signed = short | (-(words >> 31) << 15)
+    return signed.to(torch.int16).view(DTYPES[dtype])
+
+
+def _bfloat(magnitude: Tensor) -> Tensor:
+    """bf16 codes of fp32 words without sign, truncated."""
+    # A NaN whose payload lies in the lost half must not become an infinity.
+    return magnitude >> 16 | (magnitude > _INFINITY).to(torch.int64)
+
+
+def _half(magnitude: Tensor) -> Tensor:
+    """fp16 codes of fp32 words without sign, truncated; finite values stay finite."""
+    exponent = magnitude >> 23
+    normal = (magnitude - (112 << 23)) >> 13
+    significand = (magnitude & 0x7FFFFF) | 0x800000
+    subnormal = significand >> (126 - exponent).clamp(14, 31)
+    finite = torch.where(exponent > 112, normal, subnormal).clamp(max=0x7BFF)
+    nan = magnitude > _INFINITY
+    special = 0x7C00 | (magnitude >> 13 & 0x3FF) | nan.to(torch.int64)
+    return torch.where(magnitude >= _INFINITY, special, finite)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Layout:
+    """The elements of a tensor in row-major order, seen as rows of `columns` in blocks of `run`."""
+
+    rows: int
+    columns: int
+    run: int
+    dtype: Dtype
+    device: torch.device
+
+    @classmethod
+    def of(cls, shape: tuple[int, ...], run: int, dtype: Dtype, device: torch.device) -> _Layout:
+        columns = shape[-1]
+        rows = 1
+        for extent in shape[:-1]:
+            rows *= extent
+        return cls(rows=rows, columns=columns, run=run, dtype=dtype, device=device)
+
+    @property
+    def size(self) -> int:
+        return self.rows * self.columns
+
+    @property
+    def blocks_per_row(self) -> int:
+        return -(-self.columns // self.run)
+
+    @property
+    def blocks(self) -> int:
+        return self.rows * self.blocks_per_row
+
+    def column(self) -> Tensor:
+        """Each element's column."""
+        return torch.arange(self.columns, device=self.device).expand(self.rows, -1).reshape(-1)
+
+    def per_block(self, words: Tensor) -> Tensor:
+        """One word per block, given to each of its elements."""
+        rows = words.reshape(self.rows, self.blocks_per_row).repeat_interleave(self.run, dim=1)
+        return rows[:, : self.columns].reshape(-1)
+
+    def chosen(self, words: Tensor) -> Tensor:
+        """Which element of each block its word picks: a mask."""
+        place = words % max(min(self.run, self.columns), 1)
+        return self.column() % self.run == self.per_block(place)
+
+
+def _words(values: Tensor) -> Tensor:
+    """fp32 values as int64 words."""
+    return values.view(torch.int32).to(torch.int64) & 0xFFFFFFFF
+
+
+def _hashed(values: Values, layout: _Layout) -> Tensor:
+    return data.hashed(values.seed, 0, layout.size, layout.device)
+
+
+def _hashed_blocks(values: Values, layout: _Layout) -> Tensor:
+    return data.hashed(values.seed ^ 0x5EED, 0, layout.blocks, layout.device)
+
+
+def _normal(values: Values, layout: _Layout) -> Tensor:
+    return _words(data.normal(_hashed(values, layout)) * 2.0**values.exponent)
+
+
+def _uniform(values: Values, layout: _Layout) -> Tensor:
+    return _words(data.uniform(_hashed(values, layout)) * 2.0**values.exponent)
+
+
+def _log(values: Values, layout: _Layout) -> Tensor:
+    low, high = max(values.exponent - 16, -126), values.exponent + 16
+    return _words(data.log_uniform(_hashed(values, layout), low, high))
+
+
+def _subnormal(values: Values, layout: _Layout) -> Tensor:
+    return _hashed(values, layout) & 0x807FFFFF
+
+
+def _bits(values: Values, layout: _Layout) -> Tensor:
+    words = _hashed(values, layout)
+    # Most fp32 patterns are beyond fp16's range: its own patterns are drawn instead.
+    return words if layout.dtype != "fp16" else _table("fp16 patterns", layout.device)[words >> 16]
+
+
+def _special(values: Values, layout: _Layout) -> Tensor:
+    words = _hashed(values, layout)
+    table = _table("special", layout.device)
+    special = table[(words >> 16) % table.numel()]
+    ordinary = _words(data.normal(words) * 2.0**values.exponent)
+    return torch.where(words & 15 == 0, special, ordinary)
+
+
+def _lattice(values: Values, layout: _Layout) -> Tensor:
+    words = _hashed(values, layout)
+    table = _table(values.target, layout.device)
+    return table[(words & _MAGNITUDE) % table.numel()] | words & _SIGN
+
+
+def _anchored(values: Values, layout: _Layout) -> Tensor:
+    words, blocks = _lattice(values, layout), _hashed_blocks(values, layout)
+    words = torch.where(layout.chosen(blocks >> 8), _largest(values.target) | words & _SIGN, words)
+    # Half of the scales are powers of two, where a midpoint stays one; the others make the division
+    # round, and a product with the reciprocal round otherwise.
+    fraction = (blocks >> 4 & 0x7FFFFF) * (blocks & 1)
+    scale = data.words_to_fp32(fraction | (values.exponent + 127) << 23)
+    return _words(data.words_to_fp32(words) * layout.per_block(scale))
+
+
+def _edges(values: Values, layout: _Layout) -> Tensor:
+    blocks = _hashed_blocks(values, layout)
+    top = torch.where(blocks & 1 == 0, _largest(values.target), floats.word("0x3f800000"))
+    exponent = ((blocks >> 1 & 7) - 4 + values.exponent).clamp(-126, 117)
+    edge = top + (exponent << 23) + (blocks >> 4) % 3 - 1
+    words = _hashed(values, layout)
+    below = data.uniform(words) * layout.per_block(data.words_to_fp32((exponent + 126) << 23))
+    sign = words & _SIGN
+    return torch.where(layout.chosen(blocks >> 8), layout.per_block(edge) | sign, _words(below))
+
+
+def _range(values: Values, layout: _Layout) -> Tensor:
+    step = {"fp32": 1, "bf16": 1 << 16, "fp16": 1 << 13}[layout.dtype]
+    count = torch.arange(layout.size, dtype=torch.int64, device=layout.device)
+    return count * step + floats.word(values.bits[0]) & 0xFFFFFFFF
+
+
+def _constant(values: Values, layout: _Layout) -> Tensor:
+    word = floats.word(values.bits[0])
+    return torch.full((layout.size,), word, dtype=torch.int64, device=layout.device)
+
+
+def _explicit(values: Values, layout: _Layout) -> Tensor:
+    words = [floats.word(pattern) for pattern in values.bits]
+    repeats = -(-layout.size // len(words))
+    return torch.tensor(words, dtype=torch.int64, device=layout.device).repeat(repeats)[
+        : layout.size
+    ]
+
+
+_GENERATORS: dict[Kind, Callable[[Values, _Layout], Tensor]] = {
+    "normal": _normal,
+    "uniform": _uniform,
+    "lattice": _lattice,
+    "anchored": _anchored,
+    "edges": _edges,
+    "log": _log,
+    "subnormal": _subnormal,
+    "special": _special,
+    "bits": _bits,
+    "range": _range,
+    "constant": _constant,
+    "explicit": _explicit,
+}
+
+
+@cache
+def _table(name: str, device: torch.device) -> Tensor:
+    if name == "special":
+        return torch.tensor(list(floats.SPECIALS.values()), dtype=torch.int64, device=device)
+    if name == "fp16 patterns":
+        return torch.from_numpy(floats.words_of_fp16().copy()).to(device)
+    return torch.from_numpy(floats.neighbourhood(name).copy()).to(device)
+
+
+def _largest(target: str) -> int:
+    """The word of the largest value of a format (the last magnitude is where it overflows)."""
+    return int(floats.magnitudes(target)[-2])
+
+
+_ANY_SIZE: tuple[Kind, ...] = ("normal", "uniform", "log", "special", "bits", "range", "subnormal")
+CAST_KINDS: tuple[Kind, ...] = (*("lattice",) * 5, *_ANY_SIZE, "constant")
+QUANTISER_KINDS: tuple[Kind, ...] = (
+    "normal",
+    *("anchored",) * 4,
+    *("edges",) * 2,
+    *_ANY_SIZE[1:],
+    "constant",
+)
+_STARTED = ("range", "constant")
+_SCALED = ("normal", "uniform", "log", "special", "anchored", "edges")
+
+
+@st.composite
+def values(draw: Any, target: str, kinds: Sequence[Kind] = QUANTISER_KINDS) -> Values:
+    """A `Values` of one of `kinds` that aims at the format `target`.
+
+    Shrinks toward the first of `kinds`, seed 0, exponent 0, nothing blanked and nothing patched.
+    """
+    kind = draw(st.sampled_from(kinds))
+    return Values(
+        kind=kind,
+        seed=0 if kind in _STARTED else draw(st.integers(0, 0xFFFFFFFF)),
+        exponent=draw(exponents()) if kind in _SCALED else 0,
+        target=target,
+        bits=(draw(floats.patterns(target)),) if kind in _STARTED else (),
+        blank=draw(st.sampled_from((False, False, False, True))),
+        patches=tuple(draw(st.lists(_patches(target), max_size=2))),
+    )
+
+
+def exponents() -> st.SearchStrategy[int]:
+    """Powers of two for `Values.exponent`: mostly where scales change their nature, at times any."""
+    return st.one_of(st.integers(-40, 20), st.integers(-126, 110))
+
+
+def _patches(target: str) -> st.SearchStrategy[Patch]:
+    return st.builds(Patch, index=st.integers(0, 4095), bits=floats.patterns(target))
+
+
+def widened(tensor: Tensor) -> floats.Words:
+    """The fp32 words that hold `tensor`'s values exactly, NaN payloads included; its shape."""
+    bits = formats.bits(tensor).astype(np.int64)
+    if tensor.dtype == torch.float16:
+        return floats.words_of_fp16()[bits]
+    return bits << 16 if tensor.dtype == torch.bfloat16 else bits
+
+
+def content(tensor: Tensor, target: str) -> list[str]:
+    """What the values contain, in the words that a run's summary counts."""
+    words = widened(tensor).reshape(-1)
+    magnitude = words & _MAGNITUDE
+    found = {
+        "nan": magnitude > _INFINITY,
+        "inf": magnitude == _INFINITY,
+        "negative zero": words == _SIGN,
+        "subnormal": (magnitude > 0) & (magnitude < 0x00800000),
+        "midpoint": np.isin(magnitude, floats.midpoints(target)),
+        "just above a midpoint": np.isin(magnitude - 1, floats.midpoints(target)),
+        "saturates": (magnitude > _largest(target)) & (magnitude < _INFINITY),
+    }
+    return [name for name, mask in found.items() if mask.any()]
