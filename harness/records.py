@@ -84,7 +84,8 @@ def save(
         fault=fault,
     )
     folder.mkdir(parents=True, exist_ok=True)
-    text = json.dumps(msgspec.to_builtins(record), indent=2, default=str) + "\n"
+    # JSON has no infinity: msgspec writes null, where json would write what nobody can read.
+    text = msgspec.json.format(msgspec.json.encode(record, enc_hook=str)).decode() + "\n"
     partial = path.with_suffix(f".{os.getpid()}.partial")
     partial.write_text(text, encoding="utf-8")
     partial.replace(path)

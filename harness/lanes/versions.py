@@ -16,7 +16,7 @@ def libraries() -> dict[str, str]:
 
     return {
         "python": platform.python_version(),
-        "torch": torch.__version__,
+        "torch": str(torch.__version__),
         "triton": triton.__version__,
         "numpy": np.__version__,
         "ml_dtypes": ml_dtypes.__version__,
