@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
-from harness.errors import EnvironmentUnfit, UsageError
+from harness.errors import BitproofError, EnvironmentUnfit, UsageError
+from harness.outcomes import one_line
 from harness.spec import KernelSpec
 
 CHECKOUT = Path(__file__).resolve().parent.parent
@@ -70,7 +71,16 @@ def load(reference: str) -> list[Found]:
         declared = list(chosen)
     if not declared:
         raise UsageError(f"--spec {reference}: no KernelSpec in that module; declare one as SPEC")
-    return [Found(spec=spec, reference=target, module=module) for spec in declared]
+    return [Found(spec=spec, reference=target, module=_home(spec, module)) for spec in declared]
+
+
+def _home(spec: KernelSpec, module: ModuleType) -> ModuleType:
+    """The module that declares `spec`, where `module` may only list it: its launcher's or its case's."""
+    for part in (spec.run, spec.case):
+        declaring = sys.modules.get(getattr(part, "__module__", ""))
+        if declaring is not None and any(spec is other for other in _declared(declaring)):
+            return declaring
+    return module
 
 
 def _declared(module: ModuleType) -> list[KernelSpec]:
@@ -84,7 +94,7 @@ def _declared(module: ModuleType) -> list[KernelSpec]:
 
 
 def _from_name(name: str) -> ModuleType:
-    if name == "kernels" or name.startswith("kernels."):
+    if _ships_kernels() and (name == "kernels" or name.startswith("kernels.")):
         _own_package()
     try:
         return importlib.import_module(name)
@@ -95,6 +105,10 @@ def _from_name(name: str) -> ModuleType:
                 f"--spec {name}: no module of that name; install its package or give a .py file"
             ) from error
         raise UsageError(f"--spec {name}: importing it needs {missing!r}; install that") from error
+    except BitproofError:
+        raise
+    except Exception as error:
+        raise _unimportable(name, error) from error
 
 
 def _from_file(path: Path) -> ModuleType:
@@ -103,7 +117,17 @@ def _from_file(path: Path) -> ModuleType:
     name = f"bitproof_spec_{path.stem}_{abs(hash(str(path.resolve()))):x}"
     if name in sys.modules:
         return sys.modules[name]
-    return import_file(name, path)
+    try:
+        return import_file(name, path)
+    except BitproofError:
+        raise
+    except Exception as error:
+        raise _unimportable(str(path), error) from error
+
+
+def _unimportable(reference: str, error: Exception) -> UsageError:
+    text = f"{type(error).__name__}: {one_line(error)}"
+    return UsageError(f"--spec {reference}: importing it raised {text}")
 
 
 def import_file(name: str, path: Path, *, package: bool = False) -> ModuleType:
@@ -136,9 +160,14 @@ def _own() -> list[Found]:
     return found
 
 
+def _ships_kernels() -> bool:
+    """Whether this is a checkout: a wheel leaves the import name `kernels` to others."""
+    return (_KERNELS / "__init__.py").is_file()
+
+
 def _own_package() -> None:
     """Make `kernels` mean the checkout's folder: another distribution owns that import name as well."""
-    if not (_KERNELS / "__init__.py").is_file():
+    if not _ships_kernels():
         raise UsageError("no kernels come with an installed bitproof: name yours with --spec")
     module = sys.modules.get("kernels")
     if module is None:

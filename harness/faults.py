@@ -32,10 +32,11 @@ def plant(found: Found, fault: Fault) -> KernelSpec:
     target = importlib.import_module(fault.module) if fault.module else found.module
     source = edit(_source(target), fault, where=f"spec {found.spec.name!r}")
     tag = hashlib.sha256(f"{found.spec.name}\0{fault.name}".encode()).hexdigest()[:12]
-    edited = _import(f"bitproof_fault_{tag}", source)
+    edited = _import(f"bitproof_fault_{tag}", source, beside=target)
     if fault.module:
         with _standing_in(fault.module, edited):
-            edited = _import(f"bitproof_fault_{tag}_spec", _source(found.module))
+            name = f"bitproof_fault_{tag}_spec"
+            edited = _import(name, _source(found.module), beside=found.module)
     return _same_spec(edited, found.spec)
 
 
@@ -53,21 +54,23 @@ def edit(source: str, fault: Fault, *, where: str) -> str:
 
 
 def _extent(source: str, fault: Fault, where: str) -> tuple[int, int]:
-    """Character range of the top-level definition or assignment called `fault.within`."""
+    """Character range of the top-level definition (decorators too) or assignment `fault.within`."""
     starts = [0]
-    for line in source.splitlines(keepends=True):
-        starts.append(starts[-1] + len(line))
+    for line in source.split("\n"):  # the lines that `ast` counts: splitlines breaks at more
+        starts.append(starts[-1] + len(line) + 1)
     for node in ast.parse(source).body:
         names: list[str] = []
+        first = node.lineno
         if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
             names = [node.name]
+            first = min([first, *(decorator.lineno for decorator in node.decorator_list)])
         elif isinstance(node, ast.Assign):
             names = [target.id for target in node.targets if isinstance(target, ast.Name)]
         elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
             names = [node.target.id]
         if fault.within in names:
             assert node.end_lineno is not None
-            return starts[node.lineno - 1], starts[node.end_lineno]
+            return starts[first - 1], starts[node.end_lineno]
     raise SpecError(
         f"{where}: fault {fault.name!r} names {fault.within!r}, which its file does not define"
     )
@@ -78,10 +81,12 @@ def _source(module: ModuleType) -> str:
     return Path(module.__file__).read_text(encoding="utf-8")
 
 
-def _import(name: str, source: str) -> ModuleType:
+def _import(name: str, source: str, *, beside: ModuleType) -> ModuleType:
+    """Import `source` as module `name` of the package of `beside`, so that relative imports hold."""
     path = _folder() / f"{name}.py"
     path.write_text(source, encoding="utf-8")
-    return import_file(name, path)
+    package = beside.__package__
+    return import_file(f"{package}.{name}" if package else name, path)
 
 
 @cache
