@@ -1,4 +1,4 @@
-"""The one session an overlaid interpreter can be in; outside of a session Triton behaves as shipped."""
+"""The session an overlaid interpreter is in; outside of one, Triton behaves as shipped."""
 
 from __future__ import annotations
 
@@ -7,14 +7,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 
 @dataclass(kw_only=True)
 class Session:
     """What the overlay consults while one launch is interpreted.
 
-    `order` names the sequence in which the programs of the grid run (see `order.py`), `watch` is the
-    sanitizer that sees every access (see `sanitizer.py`) or None, `fp_fusion` says whether `a * b + c`
-    contracts to one fused multiply-add, as compiled code does when fusion is on.
+    `order` names the sequence in which the programs of the grid run (see `order.py`), `watch` is
+    the sanitizer that sees every access (see `sanitizer.py`) or None, `fp_fusion` says whether
+    `a * b + c` contracts to one fused multiply-add, as compiled code does when fusion is on.
     """
 
     order: Any = None
@@ -28,12 +30,16 @@ current: Session | None = None
 
 @contextmanager
 def session(new: Session) -> Iterator[Session]:
-    """Make `new` the current session for the duration; sessions do not nest."""
+    """Make `new` the current session for the duration; sessions do not nest.
+
+    A GPU raises no floating-point warnings, so numpy does not either.
+    """
     global current
     if current is not None:
         raise RuntimeError("an interpreter session is already active in this process")
     current = new
     try:
-        yield new
+        with np.errstate(all="ignore"):
+            yield new
     finally:
         current = None
