@@ -21,40 +21,40 @@ CODES = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 
 
 @triton.jit
-def explicit_kernel(x, y, N: tl.constexpr):
+def _explicit(x, y, N: tl.constexpr):
     i = tl.arange(0, N)
     tl.store(y + i, tl.load(x + i).to(y.dtype.element_ty))
 
 
 @triton.jit
-def implicit_kernel(x, y, N: tl.constexpr):
+def _implicit(x, y, N: tl.constexpr):
     i = tl.arange(0, N)
     tl.store(y + i, tl.load(x + i))
 
 
 @triton.jit
-def truncate_kernel(x, y, N: tl.constexpr):
+def _truncate(x, y, N: tl.constexpr):
     i = tl.arange(0, N)
     tl.store(y + i, tl.load(x + i).to(y.dtype.element_ty, fp_downcast_rounding="rtz"))
 
 
 @triton.jit
-def constant_kernel(y, C: tl.constexpr, N: tl.constexpr):
+def _constant(y, C: tl.constexpr, N: tl.constexpr):
     tl.store(y + tl.arange(0, N), tl.full((N,), C, y.dtype.element_ty))
 
 
-def codes_of(tensor):
+def _codes_of(tensor):
     size = tensor.element_size()
     whole = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[size]
     return tensor.view(whole).numpy().view(CODES[size])
 
 
-def tensor_of(codes, dtype):
+def _tensor_of(codes, dtype):
     signed = codes.view(codes.dtype.str.replace("u", "i")) if codes.itemsize > 1 else codes
     return torch.from_numpy(signed.copy()).view(dtype)
 
 
-def cast(interpret, x, dtype, kernel=explicit_kernel):
+def _cast(interpret, x, dtype, kernel=_explicit):
     n = 1 << (x.numel() - 1).bit_length()
     padded = torch.zeros(n, dtype=x.dtype)
     padded[: x.numel()] = x
@@ -81,13 +81,13 @@ def differing(got, expected, fmt):
     return np.flatnonzero((got != expected) & ~both_nan)
 
 
-@pytest.mark.parametrize("kernel", [explicit_kernel, implicit_kernel])
+@pytest.mark.parametrize("kernel", [_explicit, _implicit])
 @pytest.mark.parametrize("name", sorted(TARGETS))
 def test_fp32_is_rounded_to_a_small_format_as_the_oracle_rounds(interpret, name, kernel):
     """A cast and a store of fp32 round to nearest even and saturate or overflow as compiled."""
     dtype, fmt, overflow = TARGETS[name]
     x = fp32_probes(fmt)
-    got = codes_of(cast(interpret, torch.from_numpy(x), dtype, kernel))
+    got = _codes_of(_cast(interpret, torch.from_numpy(x), dtype, kernel))
     expected = round_to(x, fmt, overflow=overflow)
     wrong = differing(got, expected, fmt)
     assert wrong.size == 0, f"{x[wrong[0]].hex()}: {got[wrong[0]]:#x}, {expected[wrong[0]]:#x}"
@@ -98,11 +98,11 @@ def test_fp32_is_rounded_to_a_small_format_as_the_oracle_rounds(interpret, name,
 def test_every_16_bit_input_is_rounded_as_the_oracle_rounds(interpret, source, name):
     """All 65 536 bf16 and fp16 inputs convert to each other and to fp8 as the oracle says."""
     dtype, fmt, overflow = TARGETS[name]
-    x = tensor_of(np.arange(1 << 16, dtype=np.uint16), TARGETS[source][0])
+    x = _tensor_of(np.arange(1 << 16, dtype=np.uint16), TARGETS[source][0])
     if source == name:
-        assert torch.equal(cast(interpret, x, dtype).view(torch.int16), x.view(torch.int16))
+        assert torch.equal(_cast(interpret, x, dtype).view(torch.int16), x.view(torch.int16))
         return
-    got = codes_of(cast(interpret, x, dtype))
+    got = _codes_of(_cast(interpret, x, dtype))
     expected = round_to(x.float().numpy(), fmt, overflow=overflow)
     assert differing(got, expected, fmt).size == 0
 
@@ -113,7 +113,7 @@ def test_every_fp8_code_widens_to_its_value(interpret, name, target):
     """All 256 codes of each fp8 format widen exactly; e5m2 to bf16 only where finite."""
     dtype, fmt, _ = TARGETS[name]
     codes = np.arange(256, dtype=np.uint8)
-    got = cast(interpret, tensor_of(codes, dtype), target).double().numpy()
+    got = _cast(interpret, _tensor_of(codes, dtype), target).double().numpy()
     expected = formats.decode(codes, fmt)
     if name == "e5m2" and target is torch.bfloat16:
         got, expected = got[np.isfinite(expected)], expected[np.isfinite(expected)]
@@ -124,8 +124,8 @@ def test_every_fp8_code_widens_to_its_value(interpret, name, target):
 
 def test_bf16_has_no_infinity_when_it_comes_from_e5m2(interpret):
     """Compiled code shifts and scales e5m2 to bf16, which turns infinity into 65536."""
-    x = tensor_of(np.array([0x7C, 0xFC, 0x7E], dtype=np.uint8), torch.float8_e5m2)
-    assert cast(interpret, x, torch.bfloat16).tolist() == [65536.0, -65536.0, 98304.0]
+    x = _tensor_of(np.array([0x7C, 0xFC, 0x7E], dtype=np.uint8), torch.float8_e5m2)
+    assert _cast(interpret, x, torch.bfloat16).tolist() == [65536.0, -65536.0, 98304.0]
 
 
 @pytest.mark.parametrize("name", ["bf16", "e5m2", "fp16"])
@@ -133,7 +133,7 @@ def test_rounding_toward_zero_truncates(interpret, name):
     """`fp_downcast_rounding="rtz"` never leaves the finite range and keeps infinity."""
     dtype, fmt, _ = TARGETS[name]
     x = fp32_probes(fmt)
-    got = codes_of(cast(interpret, torch.from_numpy(x), dtype, truncate_kernel))
+    got = _codes_of(_cast(interpret, torch.from_numpy(x), dtype, _truncate))
     expected = round_to(x, fmt, mode="rz", overflow="inf")
     assert differing(got, expected, fmt).size == 0
 
@@ -143,15 +143,15 @@ def test_nan_codes_are_those_of_the_instruction(interpret):
     x = torch.tensor([0x7F800001, 0x7FC00000, -1], dtype=torch.int32).view(torch.float32)
     for dtype, _, _ in TARGETS.values():
         expected = 0x7F if dtype.itemsize == 1 else 0x7FFF
-        assert set(codes_of(cast(interpret, x, dtype)).tolist()) == {expected}
+        assert set(_codes_of(_cast(interpret, x, dtype)).tolist()) == {expected}
 
 
 def test_fp64_is_rounded_once(interpret):
     """A value that two roundings (by way of fp32) would round up is rounded down in one."""
     x = torch.tensor([1 + 2**-8 - 2**-40, 1 + 2**-8, 1 + 2**-8 + 2**-40], dtype=torch.float64)
-    assert cast(interpret, x, torch.bfloat16).tolist() == [1.0, 1.0, 1 + 2**-7]
+    assert _cast(interpret, x, torch.bfloat16).tolist() == [1.0, 1.0, 1 + 2**-7]
     x = torch.tensor([1 + 2**-11 + 2**-40, 1 + 2**-11], dtype=torch.float64)
-    assert cast(interpret, x, torch.float16).tolist() == [1 + 2**-10, 1.0]
+    assert _cast(interpret, x, torch.float16).tolist() == [1 + 2**-10, 1.0]
 
 
 def test_integers_are_rounded_once(interpret):
@@ -159,10 +159,10 @@ def test_integers_are_rounded_once(interpret):
     just_above = (1 << 62) + (1 << 54) + 1
     x = torch.tensor([just_above, just_above - 1, -just_above], dtype=torch.int64)
     up = float((1 << 62) + (1 << 55))
-    assert cast(interpret, x, torch.bfloat16).tolist() == [up, 2.0**62, -up]
+    assert _cast(interpret, x, torch.bfloat16).tolist() == [up, 2.0**62, -up]
     x = torch.tensor([2049, 2051, 65519, 65520, -7], dtype=torch.int32)
     expected = [2048.0, 2052.0, 65504.0, float("inf"), -7.0]
-    assert cast(interpret, x, torch.float16).tolist() == expected
+    assert _cast(interpret, x, torch.float16).tolist() == expected
 
 
 @pytest.mark.parametrize(
@@ -178,37 +178,37 @@ def test_integers_are_rounded_once(interpret):
 def test_floats_are_clamped_into_integers(interpret, dtype, expected):
     """`cvt.rzi` clamps; 8-bit targets keep the low byte of a clamped 16-bit value; NaN is 0."""
     x = torch.tensor([300.7, -300.7, float("inf"), -float("inf"), float("nan"), 2.999])
-    assert cast(interpret, x, dtype).tolist() == expected
+    assert _cast(interpret, x, dtype).tolist() == expected
 
 
 def test_bf16_constants_lose_everything_behind_six_decimals(interpret):
     """`tl.full(..., 1e-7, tl.bfloat16)` is zero in compiled code, and here."""
     y = torch.empty(4, dtype=torch.bfloat16)
     for constant, written in [(1e-7, 0.0), (0.0012345678, 0.001235), (1e39, float("inf"))]:
-        interpret(constant_kernel, y, constant, 4)
+        interpret(_constant, y, constant, 4)
         assert torch.equal(y, torch.full((4,), written, dtype=torch.bfloat16))
 
 
 @pytest.mark.parametrize(
     ("source", "target", "kernel"),
     [
-        (torch.float64, torch.float8_e4m3fn, explicit_kernel),
-        (torch.float8_e4m3fn, torch.float8_e5m2, explicit_kernel),
-        (torch.float32, torch.float8_e4m3fn, truncate_kernel),
-        (torch.float64, torch.bfloat16, truncate_kernel),
+        (torch.float64, torch.float8_e4m3fn, _explicit),
+        (torch.float8_e4m3fn, torch.float8_e5m2, _explicit),
+        (torch.float32, torch.float8_e4m3fn, _truncate),
+        (torch.float64, torch.bfloat16, _truncate),
     ],
 )
 def test_conversions_that_do_not_compile_are_refused(interpret, source, target, kernel):
     """A pair or a rounding without an instruction is unsupported, not invented."""
     with pytest.raises(Unsupported, match="does not convert"):
-        cast(interpret, torch.zeros(4, dtype=source), target, kernel)
+        _cast(interpret, torch.zeros(4, dtype=source), target, kernel)
 
 
 def test_the_stock_interpreter_is_left_alone(interpret):
     """Outside a session the same kernel still truncates, as Triton ships it."""
-    interpret(explicit_kernel, torch.zeros(1), torch.zeros(1, dtype=torch.bfloat16), 1)
+    interpret(_explicit, torch.zeros(1), torch.zeros(1, dtype=torch.bfloat16), 1)
     x, y = torch.tensor([1 + 2**-7 - 2**-12]), torch.empty(1, dtype=torch.bfloat16)
-    explicit_kernel[(1,)](x, y, 1)
+    _explicit[(1,)](x, y, 1)
     assert y.item() == 1.0
 
 

@@ -161,7 +161,7 @@ def bf16_from_e5m2(codes: Array) -> Array:
     """
     wide = codes.astype(np.uint16)
     scaled = f32_from_bf16((wide & 0x7F) << 5) * np.float32(2.0**112)
-    return bf16_from_f32(scaled) | ((wide & 0x80) << 8)
+    return np.asarray(bf16_from_f32(scaled) | ((wide & 0x80) << 8))
 
 
 @cache
