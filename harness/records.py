@@ -64,7 +64,8 @@ def save(
     The file appears whole or not at all, also when several workers write at once.
     """
     case = cases.encode(inputs.case) if inputs.case is not None else None
-    key = json.dumps([case, captured and captured.sha256, fault], sort_keys=True)
+    source = [captured.sha256, captured.params] if captured else None
+    key = json.dumps([case, source, fault], sort_keys=True, default=str)
     digest = hashlib.sha256(key.encode()).hexdigest()[:12]
     path = folder / f"{found.spec.name}-{check}-{digest}.json"
     record = Record(
@@ -103,7 +104,7 @@ def load(path: Path) -> Record:
         raise UsageError(f"{path} cannot be read: {error.strerror}") from error
     try:
         plain = msgspec.json.decode(text)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise UsageError(f"{path} is not a record: it is not valid JSON ({error})") from error
     if not isinstance(plain, dict) or "format" not in plain or "kernel" not in plain:
         raise UsageError(f"{path} is not a record written by bitproof")

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from hypothesis import settings
+from hypothesis.errors import InvalidArgument
 
 from harness import checks, falsify, isolation, lanes, profiles, records, reports, summary
 from harness.discovery import Found, find
@@ -54,7 +55,11 @@ class Suite:
         separate(worker_of(config))
         profiles.register()
         profile = config.getoption("--hypothesis-profile", None) or profiles.default()
-        settings.load_profile(profile)
+        try:
+            settings.load_profile(profile)
+        except InvalidArgument as error:
+            known = ", ".join((profiles.DEFAULT, profiles.CI, profiles.NIGHTLY))
+            raise UsageError(f"--hypothesis-profile {profile}: choose one of {known}") from error
         return cls(config, lane, profile)
 
     def pytest_report_header(self) -> str:
@@ -81,14 +86,17 @@ class Suite:
         """`judge(check, kernel)`: search for a failing case, report and record what is found."""
 
         def judge(check: str, kernel: Found) -> None:
-            entry = self._judge(check, kernel)
+            try:
+                entry = self._judge(check, kernel)
+            except BitproofError as error:
+                pytest.fail(f"{kernel.spec.name}: {check} cannot be judged: {error}", pytrace=False)
             request.node.user_properties.append(("bitproof", dataclasses.asdict(entry)))
             if entry.outcome in _FAILING or (
                 entry.outcome == Outcome.NOT_DEMONSTRATED and self._profile == profiles.NIGHTLY
             ):
                 pytest.fail(entry.report, pytrace=False)
             if entry.outcome != Outcome.PASSED:
-                pytest.skip(f"{entry.outcome}: {'; '.join(entry.reasons)}")
+                pytest.skip(entry.report or f"{entry.outcome}: {'; '.join(entry.reasons)}")
 
         return judge
 
@@ -113,7 +121,8 @@ class Suite:
             path = records.save(kernel, check, result.inputs, result.findings, versions)
             report = reports.failure(kernel, check, result.inputs, result.findings, versions, path)
         elif result.outcome is Outcome.NOT_DEMONSTRATED:
-            report = f"{kernel.spec.name}: {check} not demonstrated: its control never varied"
+            why = result.undemonstrated or "; ".join(sorted(result.reasons))
+            report = f"{kernel.spec.name}: {check} not demonstrated: {why}"
         return summary.entry(result, report=report, record=path)
 
     def _specs(self) -> tuple[Found, ...]:
@@ -176,7 +185,8 @@ def separate(worker: str) -> None:
         os.environ["TRITON_CACHE_DIR"] = str((CACHE / (worker or "main")).resolve())
     if worker and lanes.gpus():
         listed = os.environ.get("BITPROOF_DEVICES") or os.environ.get("CUDA_VISIBLE_DEVICES")
-        devices = listed.split(",") if listed else [str(i) for i in range(lanes.gpus())]
+        every = ",".join(str(i) for i in range(lanes.gpus()))
+        devices = [device.strip() for device in (listed or every).split(",")]
         os.environ["BITPROOF_DEVICES"] = ",".join(devices)
         os.environ["CUDA_VISIBLE_DEVICES"] = devices[int(worker.removeprefix("gw")) % len(devices)]
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import collections
-import json
 import platform
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+
+import msgspec
 
 from harness.falsify import Search
 
@@ -93,7 +94,9 @@ def write(
         "entries": [asdict(item) for item in ordered],
     }
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
+    # JSON has no infinity: msgspec writes null.
+    text = msgspec.json.format(msgspec.json.encode(data), indent=1).decode() + "\n"
+    path.write_text(text, encoding="utf-8")
     return path
 
 
