@@ -284,7 +284,7 @@ def test_subnormal_cache_scales_cover_the_block(kind: str, largest: int) -> None
     """From the smallest float up to fp16's normal scales: 0 < scale, and amax / scale <= MAG."""
     exponents = np.arange(-149, math.frexp(largest)[1] - 14)
     tops = np.ldexp(np.float64(1.0), exponents) * np.array([[1.0], [1.25], [1.9990234375]])
-    for top in np.float32(tops[np.float32(tops) > 0]).tolist():
+    for top in tops.astype(np.float32).ravel().tolist():
         numbers, scale = stored_block(kind, [top, -top])
         assert scale > 0.0
         assert scale >= 2.0**-14 or Fraction(top) <= Fraction(scale) * largest
