@@ -61,6 +61,7 @@ class RowsCase:
 
 
 def rows_cases() -> st.SearchStrategy[RowsCase]:
+    """Up to 8 x 8 values."""
     small = st.integers(1, 8)
     return st.builds(RowsCase, rows=small, columns=small, seed=st.integers(0, 99))
 
