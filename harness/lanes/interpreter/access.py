@@ -103,7 +103,12 @@ def _load_all(builder: Any, pointers: Any, *rest: Any) -> Any:
 
 def _load(builder: Any, pointers: Any, mask: Any, other: Any, *rest: Any, **named: Any) -> Any:
     volatile = named["is_volatile"] if "is_volatile" in named else rest[-1]
-    return _read(pointers, mask.data, other, volatile=bool(volatile))
+    return _read(pointers, _lanes(mask), other, volatile=bool(volatile))
+
+
+def _lanes(mask: Any) -> Lanes:
+    """A mask's lanes; up to triton 3.7, descriptors hand over the bare array, whose `data` is its buffer."""
+    return np.asarray(mask.data)
 
 
 def _read(pointers: Any, mask: Lanes | None, other: Any, *, volatile: bool) -> Any:
@@ -128,7 +133,7 @@ def _store_all(builder: Any, pointers: Any, value: Any, *_rest: Any) -> None:
 
 
 def _store(builder: Any, pointers: Any, value: Any, mask: Any, *_rest: Any) -> None:
-    _write(pointers, value, mask.data, atomic=False)
+    _write(pointers, value, _lanes(mask), atomic=False)
 
 
 def _write(pointers: Any, value: Any, mask: Lanes | None, *, atomic: bool) -> None:

@@ -300,14 +300,15 @@ class Sanitizer:
         cells = shadow.cells(addresses, size)
         written = shadow.overwritten(cells, line, atomic=atomic)
         read = shadow.observed(cells, line)
-        for raced, stamps, verb in (
-            (written, shadow.writers, "writes another value than {} writes"),
-            (read, shadow.readers, "writes what {} reads"),
+        verb = "atomically changes" if atomic else "writes"
+        for raced, stamps, what in (
+            (written, shadow.writers, "what {} writes"),
+            (read, shadow.readers, "what {} reads"),
         ):
             if raced is not None and changed is not None:
                 raced = raced & changed()
             if raced is not None and raced.any():
-                self._report_race(region, addresses, raced, stamps(cells), verb)
+                self._report_race(region, addresses, raced, stamps(cells), f"{verb} {what}")
                 break
         shadow.mark_written(cells, line, atomic=atomic)
 
