@@ -90,9 +90,10 @@ CaseT = TypeVar("CaseT")
 
 def encode(case: Any) -> dict[str, Any]:
     """`case` as plain JSON values."""
-    plain = msgspec.to_builtins(case)
-    if not isinstance(plain, dict):
+    if not dataclasses.is_dataclass(case) or isinstance(case, type):
         raise UsageError(f"a case must be a dataclass, got {type(case).__name__}")
+    # Not msgspec alone, which passes over what it left at its default when it decoded.
+    plain: dict[str, Any] = msgspec.to_builtins(dataclasses.asdict(case))
     return plain
 
 

@@ -157,6 +157,11 @@ class KernelSpec:
         for limit in self.limits:
             if not (limit.because and limit.reproduction):
                 raise SpecError(f"{where}: a limit needs its reason and a reproduction")
+            if limit.lane not in LANES or limit.check not in CHECKS:
+                raise SpecError(
+                    f"{where}: a limit names lane {limit.lane!r} and check {limit.check!r}; there "
+                    f"are lanes {', '.join(LANES)} and checks {', '.join(CHECKS)}"
+                )
 
     def _check_faults(self, where: str) -> None:
         names = [fault.name for fault in self.faults]
@@ -169,6 +174,11 @@ class KernelSpec:
                     f"{where}: fault {fault.name!r} names the check {fault.caught_by!r}; "
                     f"there are {known}"
                 )
+            if not fault.lanes or not set(fault.lanes) <= set(LANES):
+                known = ", ".join(LANES)
+                raise SpecError(
+                    f"{where}: fault {fault.name!r} is for lanes {fault.lanes}; there are {known}"
+                )
             if set(fault.lanes) != set(LANES) and not fault.because:
                 raise SpecError(f"{where}: fault {fault.name!r} leaves out a lane without a reason")
 
@@ -177,7 +187,7 @@ class KernelSpec:
         if claim.runs < 2:
             raise SpecError(f"{where}: reproducibility needs at least 2 runs, got {claim.runs}")
         shown = [f for f in self.faults if f.name == claim.shown_by]
-        if claim.control is None and not shown:
+        if not shown and (claim.control is None or claim.shown_by is not None):
             raise SpecError(
                 f"{where}: its bitwise claim names neither a control nor one of its planted faults"
             )
