@@ -1,0 +1,160 @@
+"""The command line: what `bitproof` accepts. What each command does is in `harness.commands`.
+
+Nothing heavy is imported before a command runs: help is instant, and the lane can be chosen before
+anything imports triton.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from harness.errors import BitproofError
+
+INTERRUPTED = 130
+
+_spec = click.option(
+    "--spec",
+    "specs",
+    multiple=True,
+    metavar="REF",
+    help="Take kernels from this module, module:NAME or .py file instead of the built-in ones.",
+)
+_lane = click.option(
+    "--lane", help="Where kernels run: cuda or interpreter (default: by the machine)."
+)
+_fault = click.option("--fault", metavar="NAME", help="Plant this fault of the spec first.")
+_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+_file = click.Path(path_type=Path, dir_okay=False)
+
+
+class _Commands(click.Group):
+    """Turns our errors into one sentence and status 2, an interruption into status 130."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            status = super().invoke(ctx)
+        except BitproofError as error:
+            click.echo(f"bitproof: {error}", err=True)
+            status = 2
+        except KeyboardInterrupt:
+            click.echo("bitproof: interrupted", err=True)
+            status = INTERRUPTED
+        ctx.exit(status)
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="bitproof", prog_name="bitproof")
+def main() -> None:
+    """Property-based differential testing of Triton kernels.
+
+    Exit status: 0 what was asked holds, 1 it falls short, 2 usage or environment error.
+    """
+
+
+@main.command(name="list")
+@_spec
+@_lane
+@_json
+def list_(specs: tuple[str, ...], lane: str | None, as_json: bool) -> int:
+    """List kernels with their checks, claims and planted faults."""
+    from harness.commands import listing
+
+    return listing.run(specs=specs, lane=lane, as_json=as_json)
+
+
+@main.command()
+@click.argument("kernel")
+@click.option("--check", "chosen", multiple=True, metavar="NAME", help="Run only this check.")
+@click.option("--max-examples", type=click.IntRange(min=1), metavar="N", help="Cases per check.")
+@click.option("--runs", type=int, metavar="N", help="Runs of each reproducibility check.")
+@click.option(
+    "--tensors", type=_file, metavar="FILE", help="Check these captured tensors (safetensors)."
+)
+@click.option("--params", metavar="JSON", help="Parameters for the captured tensors.")
+@_fault
+@_lane
+@_spec
+def check(
+    kernel: str,
+    chosen: tuple[str, ...],
+    max_examples: int | None,
+    runs: int | None,
+    tensors: Path | None,
+    params: str | None,
+    fault: str | None,
+    lane: str | None,
+    specs: tuple[str, ...],
+) -> int:
+    """Check KERNEL on drawn cases, or on tensors that were captured from a real run.
+
+    A failing case is shrunk, reported and saved as a record that replays.
+    """
+    from harness.commands import check
+
+    return check.run(
+        kernel,
+        chosen=chosen,
+        max_examples=max_examples,
+        runs=runs,
+        tensors=tensors,
+        params=params,
+        fault=fault,
+        lane=lane,
+        specs=specs,
+    )
+
+
+@main.command()
+@click.argument("file", type=_file)
+@click.option("--lane", help="Where to replay: cuda or interpreter (default: the record's lane).")
+def replay(file: Path, lane: str | None) -> int:
+    """Run the failing case saved in FILE again."""
+    from harness.commands import replay
+
+    return replay.run(file, lane=lane)
+
+
+@main.command()
+@click.argument("kernel")
+@click.option(
+    "--bits",
+    metavar="LO:HI",
+    default="0:0x100000000",
+    help="Only the fp32 bit patterns from LO up to, not including, HI.",
+)
+@click.option(
+    "--resume/--fresh",
+    default=True,
+    help="Go on from where the same sweep was stopped (default), or start over.",
+)
+@_fault
+@_lane
+@_spec
+@_json
+def sweep(
+    kernel: str,
+    bits: str,
+    resume: bool,
+    fault: str | None,
+    lane: str | None,
+    specs: tuple[str, ...],
+    as_json: bool,
+) -> int:
+    """Try KERNEL, an elementwise cast, on every fp32 bit pattern."""
+    from harness.commands import sweep
+
+    return sweep.run(
+        kernel, bits=bits, resume=resume, fault=fault, lane=lane, specs=specs, as_json=as_json
+    )
+
+
+@main.command()
+@click.argument("file", type=_file, required=False)
+def report(file: Path | None) -> int:
+    """Show the summary of the last property run (or the one in FILE) as a table."""
+    from harness.commands import report
+
+    return report.run(file)

@@ -1,0 +1,162 @@
+"""`bitproof check`: the checks of one kernel on drawn cases or on captured tensors."""
+
+from __future__ import annotations
+
+import collections
+import functools
+import json
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+from hypothesis import settings
+
+from harness import captured, checks, falsify, lanes, profiles, records, reports
+from harness.case import Inputs, build
+from harness.commands.screen import progress
+from harness.commands.subject import status, subject
+from harness.discovery import Found
+from harness.errors import UsageError
+from harness.falsify import Search
+from harness.isolation import Careful
+from harness.lanes.base import Lane
+from harness.outcomes import Findings
+from harness.records import Captured
+
+
+def run(
+    kernel: str,
+    *,
+    chosen: Sequence[str],
+    max_examples: int | None,
+    runs: int | None,
+    tensors: Path | None,
+    params: str | None,
+    fault: str | None,
+    lane: str | None,
+    specs: Sequence[str],
+) -> int:
+    """Print a line for each check, and for each that fails its report and its record."""
+    if params is not None and tensors is None:
+        raise UsageError("--params is for captured tensors: give --tensors FILE as well")
+    if max_examples is not None and tensors is not None:
+        raise UsageError("--max-examples is for drawn cases: captured tensors are one case")
+    lanes.choose(lane)
+    found = subject(kernel, specs, fault)
+    if runs is not None:
+        found = found.with_runs(runs)
+    names = _names(found, chosen)
+    here = lanes.present()
+    inputs, source = None, None
+    if tensors is not None:
+        inputs, source = captured.load(tensors, found.spec, here.device, _object(params))
+    versions = here.versions()
+    told = "  ".join(f"{name} {value}" for name, value in versions.items() if value)
+    click.echo(f"{kernel}{f' with planted fault {fault!r}' if fault else ''}: {told}")
+    outcomes = []
+    for name in names:
+        if inputs is not None:
+            result = _judge(found, name, inputs, here)
+        else:
+            result = _search(found, name, here, max_examples, fault)
+        click.echo(_line(result))
+        if result.findings is not None and result.inputs is not None:
+            _record(found, result, versions, source, fault)
+        outcomes.append(result.outcome)
+    return status(outcomes)
+
+
+def _names(found: Found, chosen: Sequence[str]) -> Sequence[str]:
+    known = checks.names(found.spec)
+    for name in chosen:
+        if name not in known:
+            raise UsageError(
+                f"kernel {found.spec.name!r} has no check {name!r}: there are {', '.join(known)}"
+            )
+    return chosen or known
+
+
+def _object(params: str | None) -> dict[str, Any]:
+    try:
+        plain = json.loads(params or "{}")
+    except ValueError as error:
+        raise UsageError(f"--params is not valid JSON: {error}") from error
+    if not isinstance(plain, dict):
+        raise UsageError(f"--params must be a JSON object such as {{}}, got {params}")
+    return plain
+
+
+def _search(
+    found: Found, check: str, lane: Lane, max_examples: int | None, fault: str | None
+) -> Search:
+    """Draw cases under the default profile; a bar shows how many were judged."""
+    profiles.register()
+    profile = profiles.default()
+    examples = max_examples or profiles.examples(found.spec, check, lane.name, profile)
+    # A child process finds the spec by name and would judge it without the planted fault.
+    judge = Careful(lane=lane) if fault is None else functools.partial(_here, lane)
+    done = 0
+    with progress(check, examples) as tell:
+
+        def execute(case: Any) -> tuple[Inputs, Findings]:
+            nonlocal done
+            inputs, findings = judge(found, check, case)
+            done += 1
+            tell(min(done, examples), "shrinking" if done > examples else "")
+            return inputs, findings
+
+        return falsify.search(
+            found.spec,
+            check,
+            lane,
+            max_examples=examples,
+            base=settings.get_profile(profile),
+            execute=execute,
+        )
+
+
+def _here(lane: Lane, found: Found, check: str, case: Any) -> tuple[Inputs, Findings]:
+    inputs = build(case, lane.device)
+    return inputs, checks.run(check, found.spec, inputs, lane)
+
+
+def _judge(found: Found, check: str, inputs: Inputs, lane: Lane) -> Search:
+    """One check on captured tensors, as a search that had a single case."""
+    began = time.perf_counter()
+    findings = checks.run(check, found.spec, inputs, lane)
+    return Search(
+        check=check,
+        kernel=found.spec.name,
+        outcomes=collections.Counter([findings.outcome]),
+        measures=findings.measures,
+        counts=collections.Counter(findings.counts),
+        reasons={findings.reason} if findings.reason else set(),
+        seconds=time.perf_counter() - began,
+        inputs=inputs,
+        findings=findings if findings.outcome.is_defect else None,
+    )
+
+
+def _line(result: Search) -> str:
+    examples = f"{result.examples} example{'' if result.examples == 1 else 's'}"
+    line = f"{result.check:<16} {result.outcome:<10} {examples} in {result.seconds:.1f} s"
+    worst = result.measures.get("worst", 0.0)
+    if worst and result.findings is None:
+        line += f", worst {worst:.3g} of its bound"
+    return "; ".join([line, *sorted(result.reasons)])
+
+
+def _record(
+    found: Found,
+    result: Search,
+    versions: dict[str, str],
+    source: Captured | None,
+    fault: str | None,
+) -> None:
+    assert result.inputs is not None
+    assert result.findings is not None
+    failing = (found, result.check, result.inputs, result.findings, versions)
+    path = records.save(*failing, captured=source, fault=fault)
+    click.echo(f"\n{reports.failure(*failing, path, fault=fault)}\nrecord    {path}\n")

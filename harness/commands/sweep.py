@@ -1,0 +1,123 @@
+"""`bitproof sweep`: an elementwise cast on every fp32 bit pattern."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import click
+import torch
+
+from harness import census, checks, lanes, records
+from harness.case import build
+from harness.census import Census
+from harness.cli import INTERRUPTED
+from harness.commands.screen import progress
+from harness.commands.subject import status, subject
+from harness.discovery import Found
+from harness.errors import UsageError
+from harness.lanes.base import Lane, LaunchFailed
+from harness.outcomes import classify
+from harness.stopped import Keeper
+from harness.sweep import declared, sweep
+from oracles import formats
+
+
+def run(
+    kernel: str,
+    *,
+    bits: str,
+    resume: bool,
+    fault: str | None,
+    lane: str | None,
+    specs: Sequence[str],
+    as_json: bool,
+) -> int:
+    """Print the census of the patterns in `bits`, and a record of the first wrong ones."""
+    low, high = bounds(bits)
+    lanes.choose(lane)
+    found = subject(kernel, specs, fault)
+    cast = declared(found.spec)
+    here = lanes.present()
+    keeper = Keeper(found, here, low=low, high=high, fault=fault, fresh=not resume)
+    if keeper.position > low:
+        click.echo(f"going on from 0x{keeper.position:08x}, saved in {keeper.path}", err=True)
+    began = time.perf_counter()
+    try:
+        with progress(kernel, high - low, keeper.position - low) as tell:
+            counted = sweep(
+                found,
+                here,
+                low=low,
+                high=high,
+                keeper=keeper,
+                tell=lambda position, so_far: tell(position - low, f"{so_far.wrong:,} wrong"),
+            )
+    except KeyboardInterrupt:
+        click.echo(
+            f"bitproof: stopped at 0x{keeper.position:08x}, saved in {keeper.path}: "
+            "the same command goes on from there",
+            err=True,
+        )
+        return INTERRUPTED
+    except (LaunchFailed, torch.OutOfMemoryError, torch.AcceleratorError) as error:
+        findings = classify(error.__cause__ or error, found.spec.refuses)
+        click.echo(f"{kernel} {findings.outcome}: {findings.text}")
+        return status([findings.outcome])
+    seconds = time.perf_counter() - began
+    record = _record(found, here, counted, fault)
+    if as_json:
+        plain: dict[str, Any] = {
+            "kernel": kernel,
+            "fault": fault,
+            "versions": here.versions(),
+            "low": low,
+            "high": high,
+            "format": cast.format,
+            "mode": cast.mode,
+            "overflow": cast.overflow,
+            **dataclasses.asdict(counted),
+            "first": census.examples(counted, formats.by_name(cast.format)),
+            "seconds": round(seconds, 4),
+            "record": record,
+        }
+        click.echo(json.dumps(plain, indent=2))
+    else:
+        planted = f" with planted fault {fault!r}" if fault else ""
+        click.echo(
+            f"{kernel}{planted} on {here.name}, fp32 patterns 0x{low:08x} to 0x{high - 1:08x} to "
+            f"{cast.format} ({cast.mode}, {cast.overflow} on overflow), {seconds:.3g} s"
+        )
+        for line in census.lines(counted, formats.by_name(cast.format)):
+            click.echo(line)
+        if record:
+            click.echo(f"record    {record}\nreplay    bitproof replay {record}")
+    return 1 if counted.wrong else 0
+
+
+def bounds(bits: str) -> tuple[int, int]:
+    """(low, high) of "LO:HI", numbers as Python writes them; UsageError for anything else."""
+    try:
+        low, high = (int(part, 0) for part in bits.split(":"))
+    except ValueError as error:
+        raise UsageError(
+            f"--bits {bits} is no range of bit patterns: write LO:HI, such as 0x3f800000:0x40000000"
+        ) from error
+    return low, high
+
+
+def _record(found: Found, lane: Lane, counted: Census, fault: str | None) -> str | None:
+    """The path of a record of the first wrong inputs, where the spec can make a case of them."""
+    assert found.spec.elementwise is not None
+    make = found.spec.elementwise.case
+    if make is None or not counted.first:
+        return None
+    inputs = build(make(tuple(wrong.pattern for wrong in counted.first)), lane.device)
+    findings = checks.run("agreement", found.spec, inputs, lane)
+    if not findings.outcome.is_defect:
+        return None
+    versions = lane.versions()
+    return str(records.save(found, "agreement", inputs, findings, versions, fault=fault))
