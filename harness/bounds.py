@@ -137,13 +137,17 @@ def _ulps(got: Array, expected: Array) -> NDArray[np.float64]:
         steps = formats.ulp_distance(codes, wanted, fmt).astype(np.float64)
         return np.where(formats.is_nan(codes, fmt) != formats.is_nan(wanted, fmt), np.inf, steps)
     if got.dtype == np.float64:
-        with np.errstate(invalid="ignore"):
-            steps = np.abs(got - expected) / np.spacing(np.abs(expected))
-        return np.where(np.isfinite(steps), steps, np.inf)
+        one, other = codes & _MAGNITUDE, wanted & _MAGNITUDE
+        beside = (codes ^ wanted) <= _MAGNITUDE
+        apart = np.where(beside, np.maximum(one, other) - np.minimum(one, other), one + other)
+        return np.where(np.isnan(got) != np.isnan(expected), np.inf, apart.astype(np.float64))
     # The larger less the smaller, modulo 2^bits, is their distance even where it overflows the type.
     high, low = np.maximum(got, expected), np.minimum(got, expected)
     with np.errstate(over="ignore"):
         return np.asarray(formats.bits(high) - formats.bits(low), dtype=np.float64)
+
+
+_MAGNITUDE = np.uint64((1 << 63) - 1)  # all bits of a float64 but its sign
 
 
 def _spacing(values: NDArray[np.float64], fmt: formats.Format) -> NDArray[np.float64]:
