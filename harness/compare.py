@@ -168,10 +168,14 @@ def _word(
 
 def _direction(got: Array, want: Array, bad: NDArray[np.bool_]) -> str:
     """Whether all wrong elements err to one side, and which; empty where sides have no meaning."""
-    wrong, right = got[bad].astype(np.float64), want[bad].astype(np.float64)
-    with np.errstate(invalid="ignore"):
+    with np.errstate(invalid="ignore"):  # widening a signalling NaN raises the flag
+        wrong, right = got[bad].astype(np.float64), want[bad].astype(np.float64)
         change = np.abs(wrong) - np.abs(right)
-    if not np.isfinite(change).all() or not change.all() or (np.sign(wrong) * np.sign(right) < 0).any():
+    if (
+        not np.isfinite(change).all()
+        or not change.all()
+        or (np.sign(wrong) * np.sign(right) < 0).any()
+    ):
         return ""
     if (change < 0).all():
         return "all toward zero"
