@@ -189,7 +189,7 @@ def bits(tensor: Tensor) -> Tensor:
 
 
 def _element_bytes(tensor: Tensor) -> Tensor:
-    flat = tensor.contiguous()
+    flat = bits(tensor).contiguous()  # as integers: copying a boolean would make its byte 0 or 1
     return flat.view(torch.uint8).reshape(*tensor.shape, tensor.element_size())
 
 
