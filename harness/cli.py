@@ -158,3 +158,7 @@ def report(file: Path | None) -> int:
     from harness.commands import report
 
     return report.run(file)
+
+
+if __name__ == "__main__":
+    main()
