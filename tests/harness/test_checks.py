@@ -1,0 +1,472 @@
+"""Each check finds what it is for, in kernels of plain torch that go wrong in one way each."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from harness import case as cases
+from harness import checks
+from harness.case import Inputs, Launch
+from harness.errors import EnvironmentUnfit, Refused, SpecError, Unsupported, UsageError
+from harness.outcomes import Findings, Outcome
+from harness.spec import Bitwise, Invariance, KernelSpec, Limit, Params, Tensors
+from tests.harness.plain import SPEC, PlainLane, RowsCase, scaled, variant
+
+LANE = PlainLane()
+CASE = RowsCase(rows=2, columns=3, seed=1)
+
+
+def _run(check: str, spec: KernelSpec, case: RowsCase = CASE) -> Findings:
+    return checks.run(check, spec, cases.build(case, LANE.device), LANE)
+
+
+def _kernel(run: Callable[[Tensors, Params], Any], **changes: Any) -> KernelSpec:
+    return variant(run=run, **changes)
+
+
+def _past(tensor: Tensor, offset: int, value: float) -> None:
+    """Write outside of a tensor, as a kernel with a wrong offset does."""
+    torch.as_strided(tensor, (1,), (1,), tensor.storage_offset() + offset).fill_(value)
+
+
+def _after(
+    edit: Callable[[Tensor, Tensor], None],
+) -> Callable[[Tensors, Params], dict[str, Tensor]]:
+    """The plain kernel, then `edit(x, y)` of what it read and wrote."""
+
+    def run(tensors: Tensors, params: Params) -> dict[str, Tensor]:
+        outputs = scaled(tensors, params)
+        edit(tensors["x"], outputs["y"])
+        return outputs
+
+    return run
+
+
+@pytest.mark.parametrize("check", ["agreement", "memory", "reproducibility"])
+@pytest.mark.parametrize("case", [CASE, RowsCase(rows=8, columns=8, seed=9)])
+def test_a_right_kernel_passes(check: str, case: RowsCase) -> None:
+    """No check complains about the plain kernel."""
+    findings = _run(check, SPEC, case)
+    assert (findings.outcome, findings.findings) == (Outcome.PASSED, ())
+
+
+def test_agreement_finds_one_wrong_element() -> None:
+    """And measures how far the worst one is."""
+    findings = _run("agreement", _kernel(_after(lambda x, y: y[1, 2].mul_(1 + 2**-22))))
+    assert findings.outcome is Outcome.FAILED
+    assert [finding.index for finding in findings.findings] == [(1, 2)]
+    assert findings.measures["worst"] == pytest.approx(2, abs=1)
+
+
+def test_agreement_reads_what_nobody_wrote_as_nan() -> None:
+    """An element that is never written holds no plausible number."""
+    findings = _run("agreement", _kernel(lambda tensors, params: {"y": torch.empty(2, 3)}))
+    assert findings.outcome is Outcome.FAILED
+    assert findings.findings[0].summary.startswith("y[0, 0] is nan, expected ")
+
+
+def test_agreement_of_nothing_is_not_demonstrated() -> None:
+    """Empty outputs agree with an empty oracle, which shows nothing."""
+    findings = _run("agreement", SPEC, RowsCase(rows=0, columns=3))
+    assert findings.outcome is Outcome.NOT_DEMONSTRATED
+    assert findings.reason == "its outputs are empty"
+
+
+@pytest.mark.parametrize(
+    ("edit", "summary"),
+    [
+        (lambda x, y: _past(y, 6, 1.0), "a write outside y: the byte +24 from its first element"),
+        (lambda x, y: _past(y, -1, 1.0), "a write outside y: the byte -4 from its first element"),
+        (lambda x, y: _past(y, 4000, 1.0), "a write outside y: the byte +16000 from its first"),
+        (lambda x, y: _past(x, 6, 1.0), "a write outside x: the byte +24 from its first element"),
+        (lambda x, y: _past(x, -1, 1.0), "a write outside x: the byte -4 from its first element"),
+        (lambda x, y: _past(torch.zeros(5), 5, 1.0), "a write outside allocation 1: the byte +20"),
+        (lambda x, y: x[1, 0].fill_(5.0), "input x was written at [1, 0]"),
+        (lambda x, y: x[0, 1].neg_(), "input x was written at [0, 1]"),
+    ],
+)
+def test_memory_finds_a_stray_write(edit: Callable[[Tensor, Tensor], Any], summary: str) -> None:
+    """Before or after an output, an input or a workspace, or on an input: named, with its offset."""
+    findings = _run("memory", _kernel(_after(edit)))
+    assert findings.outcome is Outcome.FAILED
+    assert [finding.summary[: len(summary)] for finding in findings.findings] == [summary]
+
+
+def test_memory_guards_the_gaps_between_padded_rows() -> None:
+    """A kernel that takes a strided tensor for a dense one writes between its rows."""
+
+    def flat(x: Tensor, y: Tensor) -> None:
+        _past(x, 3, 1.0)
+
+    case = dataclasses.replace(CASE, launch=Launch(row_padding=2, misalign=1))
+    assert _run("memory", _kernel(scaled, strided=frozenset({"x"})), case).outcome is Outcome.PASSED
+    findings = _run("memory", _kernel(_after(flat), strided=frozenset({"x"})), case)
+    assert [f.summary for f in findings.findings] == [
+        "a write outside x: the byte +12 from its first element changed"
+    ]
+
+
+@pytest.mark.parametrize("value", [0xFF, 0xA5])
+def test_memory_sees_a_trespass_that_equals_one_poison(value: int) -> None:
+    """The guard that hides it in one run shows it in the other."""
+
+    def trespass(x: Tensor, y: Tensor) -> None:
+        lying = y.view(torch.uint8)
+        torch.as_strided(lying, (1,), (1,), lying.storage_offset() - 1).fill_(value)
+
+    findings = _run("memory", _kernel(_after(trespass)))
+    assert [f.summary for f in findings.findings] == [
+        "a write outside y: the byte -1 from its first element changed"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("make", "where"),
+    [
+        (lambda x: torch.empty(2, 3), [1, 2]),
+        (lambda x: torch.empty(2, 3, dtype=torch.bool), [1, 2]),
+        (lambda x: torch.empty(2, 3, dtype=torch.int64), [1, 2]),
+        (lambda x: torch.empty(3, 2, dtype=torch.bool).t(), [1, 2]),
+        (lambda x: torch.empty(2, 3, dtype=torch.float8_e4m3fn), [1, 2]),
+        (lambda x: torch.empty_like(x), [1, 2]),
+        (lambda x: x.new_empty(2, 5)[:, 1:4], [1, 2]),
+    ],
+)
+def test_memory_finds_an_element_nobody_wrote(
+    make: Callable[[Tensor], Tensor], where: list[int]
+) -> None:
+    """Of any dtype, in a view or a transposed tensor; the elements written before it do not count."""
+
+    def run(tensors: Tensors, params: Params) -> dict[str, Tensor]:
+        y = make(tensors["x"])
+        y[0] = 1.0
+        y[1, :2] = 1.0
+        return {"y": y}
+
+    findings = _run("memory", _kernel(run))
+    assert [f.summary for f in findings.findings] == [
+        f"y{where} was never written (1 of 6 elements)"
+    ]
+
+
+@pytest.mark.parametrize("pattern", [-1, 0xFF, 0xA5, 0xA5A5, -0x5A5A5A5B, 0x7B7B7B7B, 0])
+def test_memory_accepts_any_value_a_kernel_writes(pattern: int) -> None:
+    """Also a value made of the very bytes that memory was poisoned with."""
+
+    def run(tensors: Tensors, params: Params) -> dict[str, Tensor]:
+        y = torch.empty(2, 3, dtype=torch.int32)
+        y.fill_(pattern)
+        return {"y": y}
+
+    assert _run("memory", _kernel(run)).outcome is Outcome.PASSED
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        lambda tensors, params: {"y": tensors["x"].mul_(2.0)},
+        lambda tensors, params: {"y": tensors["x"].mul_(2.0)[:]},
+    ],
+)
+def test_declared_inputs_may_be_written_in_place(
+    run: Callable[[Tensors, Params], dict[str, Tensor]],
+) -> None:
+    """An output may be an input; every run still starts from the case's own bits."""
+    spec = _kernel(run, inplace=frozenset({"x"}))
+    for check in ("agreement", "memory", "reproducibility"):
+        assert _run(check, spec).outcome is Outcome.PASSED
+    assert _run("memory", _kernel(run)).outcome is Outcome.FAILED
+
+
+def test_two_outputs_may_share_one_allocation() -> None:
+    """Halves of one buffer are checked as any other outputs."""
+
+    def run(tensors: Tensors, params: Params) -> dict[str, Tensor]:
+        both = torch.empty(2, 2, 3)
+        torch.mul(tensors["x"], 2.0, out=both[0])
+        both[1] = both[0]
+        return {"y": both[0], "z": both[1]}
+
+    spec = _kernel(
+        run,
+        oracle=lambda tensors, params: dict.fromkeys("yz", 2 * tensors["x"].numpy()),
+        bounds=dict.fromkeys("yz", SPEC.bounds["y"]),
+    )
+    for check in ("agreement", "memory", "reproducibility"):
+        assert _run(check, spec).outcome is Outcome.PASSED
+
+
+def _drifting() -> Callable[[Tensors, Params], dict[str, Tensor]]:
+    """A kernel whose fourth call adds to one element."""
+    calls = itertools.count(1)
+
+    def run(tensors: Tensors, params: Params) -> dict[str, Tensor]:
+        outputs = scaled(tensors, params)
+        if next(calls) % 8 == 4:
+            outputs["y"][0, 1] += 1.0
+        return outputs
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("run", "summary"),
+    [
+        (_drifting(), "y[0, 1]: run 4 gives other bits"),
+        (_after(lambda x, y: y.add_(torch.empty(2, 3).mul_(0.0))), "y[0, 0]: run 2 gives other"),
+        (_after(lambda x, y: y[1, 2].copy_(x.new_empty(1)[0])), "y[1, 2]: run 2 gives other bits"),
+        (
+            _after(
+                lambda x, y: y[0, 0].copy_(
+                    torch.as_strided(x, (1,), (1,), x.storage_offset() + 6)[0]
+                )
+            ),
+            "y[0, 0]: run 2 gives other bits",
+        ),
+    ],
+)
+def test_reproducibility_finds_what_varies(
+    run: Callable[[Tensors, Params], dict[str, Tensor]], summary: str
+) -> None:
+    """A state between calls, fresh memory read, an element past the end of an input read."""
+    findings = _run("reproducibility", _kernel(run))
+    assert findings.outcome is Outcome.FAILED
+    assert findings.findings[0].summary.startswith(summary)
+    assert findings.measures["runs"] == 8
+
+
+def test_reproducibility_compares_nan_by_their_bits() -> None:
+    """Two NaN of different payload are not the same bits."""
+    calls = itertools.count(0x7FC00000)
+
+    def run(tensors: Tensors, params: Params) -> dict[str, Tensor]:
+        return {"y": torch.full((2, 3), next(calls), dtype=torch.int32).view(torch.float32)}
+
+    assert _run("reproducibility", _kernel(run)).outcome is Outcome.FAILED
+
+
+def test_reproducibility_finds_another_shape_or_dtype() -> None:
+    """A kernel that changes its mind about its output does not reproduce it."""
+    for other in (torch.zeros(3), torch.zeros(2, dtype=torch.int32)):
+        turns = itertools.cycle([torch.zeros(2), other])
+        findings = _run("reproducibility", _kernel(lambda t, p, turns=turns: {"y": next(turns)}))
+        assert findings.findings[0].summary.startswith("y: run 2 gives")
+
+
+def test_reproducibility_runs_as_often_as_claimed() -> None:
+    """The claim's number of runs, once more for a control."""
+    calls: list[str] = []
+
+    def counted(name: str) -> Callable[[Tensors, Params], dict[str, Tensor]]:
+        def run(tensors: Tensors, params: Params) -> dict[str, Tensor]:
+            calls.append(name)
+            return scaled(tensors, params)
+
+        return run
+
+    claim = Bitwise(runs=3, control=counted("control"))
+    _run("reproducibility", _kernel(counted("kernel"), reproducible=claim))
+    assert calls == ["kernel"] * 3 + ["control"] * 3
+
+
+@pytest.mark.parametrize(("control", "varied"), [(_drifting(), 1), (scaled, 0)])
+def test_a_control_is_counted_where_it_varies(
+    control: Callable[[Tensors, Params], dict[str, Tensor]], varied: int
+) -> None:
+    """On the very cases that the kernel passes."""
+    findings = _run("reproducibility", variant(reproducible=Bitwise(control=control)))
+    assert findings.outcome is Outcome.PASSED
+    assert findings.counts == {"control varied: y": varied}
+
+
+def test_outputs_named_otherwise_from_run_to_run_are_the_specs_mistake() -> None:
+    """There is nothing to compare them with."""
+    names = itertools.cycle("yz")
+    spec = _kernel(lambda tensors, params: {next(names): torch.zeros(1)})
+    with pytest.raises(SpecError, match=r"from run to run: \['y'\], then \['z'\] in run 2"):
+        _run("reproducibility", spec)
+
+
+def _alone() -> Invariance:
+    return Invariance(
+        name="last row alone",
+        transform=lambda i: i.replace(x=i.tensors["x"][-1:]) if len(i.tensors["x"]) > 1 else None,
+        relate=lambda outputs, inputs: {"y": outputs["y"][-1:]},
+    )
+
+
+def _negated() -> Invariance:
+    def relate(outputs: Tensors, inputs: Inputs) -> Mapping[str, Tensor]:
+        return {"y": -outputs["y"]}
+
+    return Invariance(
+        name="sign symmetry",
+        transform=lambda inputs: inputs.replace(x=-inputs.tensors["x"]),
+        relate=relate,
+    )
+
+
+def test_invariances_hold_for_a_right_kernel() -> None:
+    """Each that applies is counted."""
+    spec = variant(invariances=(_alone(), _negated()))
+    findings = _run("invariances", spec)
+    assert findings.outcome is Outcome.PASSED
+    assert findings.counts == {"last row alone applied": 1, "sign symmetry applied": 1}
+    findings = _run("invariances", spec, RowsCase(rows=1, columns=3))
+    assert findings.counts == {"last row alone applied": 0, "sign symmetry applied": 1}
+
+
+def test_a_violated_invariance_is_named() -> None:
+    """A kernel that leaks from row to row, and one with a preferred sign."""
+    leaking = _kernel(_after(lambda x, y: y[1:].add_(y[:-1])), invariances=(_alone(), _negated()))
+    findings = _run("invariances", leaking)
+    assert findings.outcome is Outcome.FAILED
+    assert [f.summary for f in findings.findings] == ["y[0, 0]: last row alone gives other bits"]
+    signed = _kernel(_after(lambda x, y: y.add_(y.abs())), invariances=(_alone(), _negated()))
+    findings = _run("invariances", signed)
+    assert "sign symmetry gives other bits" in findings.text
+    assert "last row alone" not in findings.text
+
+
+def test_an_invariance_that_does_not_apply_shows_nothing() -> None:
+    """A case on which none applies is not demonstrated, rather than passed."""
+    findings = _run("invariances", variant(invariances=(_alone(),)), RowsCase(rows=1, columns=3))
+    assert findings.outcome is Outcome.NOT_DEMONSTRATED
+    assert findings.reason == "no invariance applies"
+
+
+@pytest.mark.parametrize(("related", "message"), [({}, "relates none"), ({"z": 0}, "relates 'z'")])
+def test_an_invariance_relates_outputs(related: dict[str, Any], message: str) -> None:
+    """One that relates nothing, or what is no output, is the spec's mistake."""
+    invariance = Invariance(name="odd", transform=lambda i: i, relate=lambda o, i: related)
+    with pytest.raises(SpecError, match=message):
+        _run("invariances", variant(invariances=(invariance,)))
+
+
+@pytest.mark.parametrize("check", ["agreement", "memory", "reproducibility"])
+@pytest.mark.parametrize(
+    ("error", "outcome", "text"),
+    [
+        (Refused("rows must be even"), Outcome.REFUSED, "rows must be even"),
+        (KeyError("block"), Outcome.REFUSED, "'block'"),
+        (Unsupported("no such lowering"), Outcome.UNSUPPORTED, "no such lowering"),
+        (torch.OutOfMemoryError("CUDA out of memory"), Outcome.OUT_OF_RESOURCES, "CUDA out of"),
+        (ValueError("no\nway"), Outcome.CRASHED, "the launch raised ValueError: no way"),
+        (AssertionError(), Outcome.CRASHED, "the launch raised AssertionError: AssertionError"),
+    ],
+)
+def test_what_a_launcher_raises_is_an_outcome(
+    check: str, error: Exception, outcome: Outcome, text: str
+) -> None:
+    """In every check alike."""
+
+    def run(tensors: Tensors, params: Params) -> dict[str, Tensor]:
+        raise error
+
+    findings = _run(check, _kernel(run, refuses=(KeyError,)))
+    assert findings.outcome is outcome
+    assert findings.text.startswith(text)
+
+
+@pytest.mark.parametrize("returned", [None, {}, [1], {"y": 1.0}, {1: torch.ones(1)}, torch.ones(1)])
+@pytest.mark.parametrize("check", ["agreement", "memory", "reproducibility"])
+def test_a_launcher_must_return_named_tensors(check: str, returned: Any) -> None:
+    """Anything else is a mistake of the spec that says what it returned."""
+    with pytest.raises(
+        SpecError, match="its launcher must return a dict of tensors by name, it ret"
+    ):
+        _run(check, _kernel(lambda tensors, params: returned))
+
+
+def test_complex_outputs_are_refused_with_the_remedy() -> None:
+    """No bound has anything to say of them."""
+    spec = _kernel(lambda tensors, params: {"y": torch.ones(1, dtype=torch.complex64)})
+    with pytest.raises(SpecError, match=r"'y' is complex: return torch\.view_as_real of it"):
+        _run("agreement", spec)
+
+
+def test_outputs_with_a_gradient_are_compared_like_others() -> None:
+    """Their history is dropped."""
+    spec = _kernel(lambda tensors, params: {"y": tensors["x"].requires_grad_() * 2.0})
+    for check in ("agreement", "memory", "reproducibility"):
+        assert _run(check, spec).outcome is Outcome.PASSED
+
+
+def test_an_error_in_the_oracle_is_not_the_kernels() -> None:
+    """It stops the run as the spec's mistake."""
+
+    def oracle(tensors: Tensors, params: Params) -> dict[str, Any]:
+        return {"y": np.zeros(2)[5]}
+
+    with pytest.raises(SpecError, match="its oracle raised IndexError in oracle"):
+        _run("agreement", variant(oracle=oracle))
+
+
+def test_a_launcher_that_flushes_subnormals_is_found_out() -> None:
+    """No verdict after it could be trusted, so there is none."""
+
+    def run(tensors: Tensors, params: Params) -> dict[str, Tensor]:
+        torch.set_flush_denormal(True)
+        return scaled(tensors, params)
+
+    try:
+        with pytest.raises(EnvironmentUnfit, match=r"call torch.set_flush_denormal\(False\)"):
+            _run("agreement", _kernel(run))
+    finally:
+        torch.set_flush_denormal(False)
+
+
+def test_a_limit_of_the_lane_is_unsupported_there_alone() -> None:
+    """A declared limit answers for its check on its lane, with its reason."""
+    limit = Limit(lane="interpreter", check="memory", because="no bands", reproduction="tests/x.py")
+    spec = variant(limits=(limit,))
+    assert _run("memory", spec) == Findings(outcome=Outcome.UNSUPPORTED, reason="no bands")
+    assert _run("agreement", spec).outcome is Outcome.PASSED
+    elsewhere = PlainLane(name="cuda")
+    inputs = cases.build(CASE, LANE.device)
+    assert checks.run("memory", spec, inputs, elsewhere).outcome is Outcome.PASSED
+
+
+def test_an_unknown_check_lists_the_known_ones() -> None:
+    """One sentence."""
+    with pytest.raises(
+        UsageError, match="unknown check 'speed': there are agreement, invariances, mem"
+    ):
+        _run("speed", SPEC)
+
+
+def test_costs_count_launches() -> None:
+    """What a check spends of a spec's budget is what it launches, a control and relations included."""
+    claim = Bitwise(runs=3, control=scaled)
+    spec = variant(invariances=(_alone(), _negated()), reproducible=claim)
+    for check in checks.names(spec):
+        launches: list[int] = []
+
+        def run(tensors: Tensors, params: Params, seen: list[int] = launches) -> dict[str, Tensor]:
+            seen.append(1)
+            return scaled(tensors, params)
+
+        counted = dataclasses.replace(
+            spec, run=run, reproducible=dataclasses.replace(claim, control=run)
+        )
+        _run(check, counted)
+        assert len(launches) == checks.cost(check, counted), check
+
+
+def test_invariances_apply_to_specs_that_declare_some() -> None:
+    """The other checks apply to every spec."""
+    assert checks.names(SPEC) == ("agreement", "memory", "reproducibility")
+    assert checks.names(variant(invariances=(_alone(),))) == (
+        "agreement",
+        "invariances",
+        "memory",
+        "reproducibility",
+    )
