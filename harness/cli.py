@@ -11,9 +11,8 @@ from typing import Any
 
 import click
 
+from harness.commands import INTERRUPTED
 from harness.errors import BitproofError
-
-INTERRUPTED = 130
 
 _spec = click.option(
     "--spec",
@@ -55,14 +54,17 @@ def main() -> None:
 
 
 @main.command(name="list")
+@click.option(
+    "--sweepable", is_flag=True, help="Only the names of the kernels that `sweep` can take."
+)
 @_spec
 @_lane
 @_json
-def list_(specs: tuple[str, ...], lane: str | None, as_json: bool) -> int:
+def list_(sweepable: bool, specs: tuple[str, ...], lane: str | None, as_json: bool) -> int:
     """List kernels with their checks, claims and planted faults."""
     from harness.commands import listing
 
-    return listing.run(specs=specs, lane=lane, as_json=as_json)
+    return listing.run(specs=specs, lane=lane, sweepable=sweepable, as_json=as_json)
 
 
 @main.command()
@@ -162,3 +164,7 @@ def report(file: Path | None) -> int:
 
 if __name__ == "__main__":
     main()
+
+
+if __name__ == "__main__":
+    main(prog_name="bitproof")

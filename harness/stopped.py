@@ -72,7 +72,7 @@ class Keeper:
             census=Census(),
         )
         key = hashlib.sha256(json.dumps(_identity(begun), sort_keys=True).encode()).hexdigest()
-        self.path = folder / f"{begun.kernel}-{key[:12]}.json"
+        self.path = folder / f"{begun.kernel}-{key[:12]}.stopped.json"
         if fresh and self.path.exists():
             self.path.replace(self.path.with_suffix(".earlier"))
         self._state = _load(self.path, begun) if self.path.exists() else begun
@@ -90,14 +90,21 @@ class Keeper:
     def keep(self, position: int, census: Census) -> None:
         """Replace the file by one that says so; it appears whole or not at all."""
         self._state = dataclasses.replace(self._state, position=position, census=census)
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        partial = self.path.with_suffix(f".{os.getpid()}.partial")
-        partial.write_bytes(msgspec.json.format(msgspec.json.encode(self._state)) + b"\n")
-        partial.replace(self.path)
+        _write(self.path, msgspec.json.format(msgspec.json.encode(self._state)))
 
-    def discard(self) -> None:
-        """Remove the file: the sweep is finished."""
+    def finish(self, result: str) -> Path:
+        """Leave the JSON text of the whole census beside, and remove the state; where it was left."""
+        path = self.path.with_name(self.path.name.replace(".stopped.", ".census."))
+        _write(path, result.encode())
         self.path.unlink(missing_ok=True)
+        return path
+
+
+def _write(path: Path, text: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_suffix(f".{os.getpid()}.partial")
+    partial.write_bytes(text + b"\n")
+    partial.replace(path)
 
 
 def _identity(state: Stopped) -> dict[str, Any]:

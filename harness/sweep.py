@@ -102,8 +102,8 @@ def sweep(
 ) -> Census:
     """Census of the kernel on the patterns in [low, high).
 
-    With a `keeper` the sweep goes on from where that one was stopped, and leaves its state there
-    after every look until it is finished. `tell` hears of every look: the next pattern, and the
+    With a `keeper` the sweep goes on from where that one was stopped, and tells it of every look.
+    `tell` hears of every look: the next pattern, and the
     census so far.
     Raises UsageError for a range outside [0, 2^32) and for a kernel that is no elementwise cast,
     LaunchFailed from whatever its launcher raises.
@@ -118,8 +118,6 @@ def sweep(
         if keeper:
             keeper.keep(position, census)
         tell(position, census)
-    if keeper:
-        keeper.discard()
     return census
 
 

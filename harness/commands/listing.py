@@ -11,14 +11,21 @@ import click
 from harness import lanes
 
 
-def run(*, specs: Sequence[str], lane: str | None, as_json: bool) -> int:
+def run(*, specs: Sequence[str], lane: str | None, sweepable: bool, as_json: bool) -> int:
     """Print the kernels of `specs`, the built-in ones where none are named."""
     lanes.choose(lane)
     from harness.discovery import find
 
-    kernels = [_plain(found) for found in find(specs)]
+    found = find(specs)
+    if sweepable:
+        found = tuple(item for item in found if item.spec.elementwise is not None)
+    kernels = [_plain(item) for item in found]
     if as_json:
         click.echo(json.dumps(kernels, indent=2))
+        return 0
+    if sweepable:
+        for kernel in kernels:
+            click.echo(kernel["kernel"])
         return 0
     for kernel in kernels:
         click.echo(f"{kernel['kernel']}  ({kernel['spec']})")

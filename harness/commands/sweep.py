@@ -14,7 +14,7 @@ import torch
 from harness import census, checks, lanes, records
 from harness.case import build
 from harness.census import Census
-from harness.cli import INTERRUPTED
+from harness.commands import INTERRUPTED
 from harness.commands.screen import progress
 from harness.commands.subject import status, subject
 from harness.discovery import Found
@@ -69,32 +69,34 @@ def run(
         return status([findings.outcome])
     seconds = time.perf_counter() - began
     record = _record(found, here, counted, fault)
+    plain: dict[str, Any] = {
+        "kernel": kernel,
+        "fault": fault,
+        "versions": here.versions(),
+        "low": low,
+        "high": high,
+        "format": cast.format,
+        "mode": cast.mode,
+        "overflow": cast.overflow,
+        **dataclasses.asdict(counted),
+        "first": census.examples(counted, formats.by_name(cast.format)),
+        "seconds": round(seconds, 4),
+        "record": record,
+    }
+    text = json.dumps(plain, indent=2)
+    keeper.finish(text)
     if as_json:
-        plain: dict[str, Any] = {
-            "kernel": kernel,
-            "fault": fault,
-            "versions": here.versions(),
-            "low": low,
-            "high": high,
-            "format": cast.format,
-            "mode": cast.mode,
-            "overflow": cast.overflow,
-            **dataclasses.asdict(counted),
-            "first": census.examples(counted, formats.by_name(cast.format)),
-            "seconds": round(seconds, 4),
-            "record": record,
-        }
-        click.echo(json.dumps(plain, indent=2))
-    else:
-        planted = f" with planted fault {fault!r}" if fault else ""
-        click.echo(
-            f"{kernel}{planted} on {here.name}, fp32 patterns 0x{low:08x} to 0x{high - 1:08x} to "
-            f"{cast.format} ({cast.mode}, {cast.overflow} on overflow), {seconds:.3g} s"
-        )
-        for line in census.lines(counted, formats.by_name(cast.format)):
-            click.echo(line)
-        if record:
-            click.echo(f"record    {record}\nreplay    bitproof replay {record}")
+        click.echo(text)
+        return 1 if counted.wrong else 0
+    planted = f" with planted fault {fault!r}" if fault else ""
+    click.echo(
+        f"{kernel}{planted} on {here.name}, fp32 patterns 0x{low:08x} to 0x{high - 1:08x} to "
+        f"{cast.format} ({cast.mode}, {cast.overflow} on overflow), {seconds:.3g} s"
+    )
+    for line in census.lines(counted, formats.by_name(cast.format)):
+        click.echo(line)
+    if record:
+        click.echo(f"record    {record}\nreplay    bitproof replay {record}")
     return 1 if counted.wrong else 0
 
 

@@ -118,6 +118,8 @@ def test_list_says_what_is_checked_claimed_and_planted(bitproof: Bitproof) -> No
     assert kernel["checks"] == ["agreement", "memory", "reproducibility"]
     assert kernel["faults"][0]["name"] == "scales the sum"
     assert "y: exact bits, any NaN equal to any NaN" in kernel["claims"]
+    named = bitproof("list", "--spec", NARROWING, "--spec", PAIR, "--sweepable")
+    assert named.stdout == "narrowed\n"
     (cast,) = json.loads(bitproof("list", "--spec", NARROWING, "--json").stdout)
     assert "every fp32 pattern rounds to e4m3 (rne, saturate on overflow)" in cast["claims"]
 
@@ -267,7 +269,9 @@ def test_sweep_tells_the_census_and_leaves_a_record(bitproof: Bitproof, tmp_path
     assert "32,764 wrong of 8,388,608, all toward zero" in wrong.stdout
     assert "0x3f880001 (1.0625001192092896)  got 0x38 (1.0)  expected 0x39 (1.125)" in wrong.stdout
     assert bitproof("replay", record_of(wrong)).exit_code == 1
-    assert list((tmp_path / ".bitproof" / "sweeps").iterdir()) == []
+    left = sorted((tmp_path / ".bitproof" / "sweeps").iterdir())
+    assert [file.name.split(".", 1)[1] for file in left] == ["census.json", "census.json"]
+    assert sorted(json.loads(file.read_text())["wrong"] for file in left) == [0, 32764]
 
 
 def test_sweep_as_json_has_every_count(bitproof: Bitproof) -> None:
@@ -317,7 +321,7 @@ def test_an_interrupted_sweep_goes_on_where_it_was(tmp_path: Path) -> None:
         command, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True
     ) as first:
         deadline = time.monotonic() + 60
-        while not list(states.glob("*.json")):
+        while not list(states.glob("*.stopped.json")):
             assert first.poll() is None
             assert time.monotonic() < deadline
             time.sleep(0.05)
@@ -340,7 +344,7 @@ def test_an_interrupted_sweep_goes_on_where_it_was(tmp_path: Path) -> None:
     assert told["tried"] == 0x11000000
     # Nine binades from 0.5 have four such ties each; the tenth ends at 448 and has three.
     assert told["wrong"] == told["toward_zero"] == (4 * 9 + 3) * 8191
-    assert list(states.iterdir()) == []
+    assert list(states.glob("*.stopped.json")) == []
 
 
 def test_a_damaged_state_is_one_sentence_and_fresh_starts_over(
@@ -352,7 +356,7 @@ def test_a_damaged_state_is_one_sentence_and_fresh_starts_over(
     def stop(*_arguments: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("harness.stopped.Keeper.discard", stop)
+    monkeypatch.setattr("harness.stopped.Keeper.finish", stop)
     assert bitproof(*options).exit_code == 130
     monkeypatch.undo()
     monkeypatch.chdir(tmp_path)

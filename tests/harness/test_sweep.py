@@ -15,7 +15,7 @@ import torch
 from harness import lanes
 from harness.case import Launch
 from harness.census import Census, Wrong, lines
-from harness.commands.subject import planted
+from harness.commands.subject import planted, subject
 from harness.errors import SpecError, UsageError
 from harness.lanes.base import LaunchFailed
 from harness.spec import Elementwise
@@ -149,7 +149,7 @@ def test_any_nan_is_right_where_a_nan_is_right() -> None:
 
 
 def test_a_sweep_that_was_interrupted_goes_on_to_the_same_census(tmp_path: Path) -> None:
-    """Stopped after three of eight looks, it tries only the rest, and leaves no state when done."""
+    """Stopped after three of eight looks, it tries only the rest; finished, it leaves its result."""
     faulty = planted(narrowing.found(), "rounds through fp16")
     lane = lanes.present()
     low, high = ONE, ONE + (1 << 20)
@@ -178,7 +178,9 @@ def test_a_sweep_that_was_interrupted_goes_on_to_the_same_census(tmp_path: Path)
     )
     assert len(looks) == 5
     assert census == sweep(faulty, lane, low=low, high=high)
-    assert list(tmp_path.iterdir()) == []
+    assert list(tmp_path.iterdir()) == [again.path]
+    assert again.finish("{}").read_text() == "{}\n"
+    assert not again.path.exists()
 
 
 def _keeper(tmp_path: Path, **changes: Any) -> Keeper:
@@ -259,3 +261,33 @@ def test_what_a_launcher_raises_is_told_from_the_sweeps_own_errors() -> None:
     with pytest.raises(LaunchFailed) as raised:
         sweep(narrowing.found(run=run), lanes.present(), high=ROW)
     assert isinstance(raised.value.__cause__, IndexError)
+
+
+DOUBLE_ROUNDING = "rounds twice, first toward zero to fp16"
+
+
+@pytest.mark.parametrize(
+    "kernel", ["cast_bf16", "cast_e4m3", "cast_e5m2", "cast_fp16", "round_e4m3"]
+)
+def test_the_casts_are_right_where_roundings_go_wrong(kernel: str) -> None:
+    """The ends of the number line, where it overflows, and one part in eight of a binade."""
+    found = subject(kernel, ())
+    for low, high in (*EDGES, (0x43E00000 - ROW, 0x43E90000), (ONE, ONE + (1 << 20))):
+        assert sweep(found, lanes.present(), low=low, high=high).wrong == 0
+
+
+def test_a_triton_kernel_that_rounds_twice_is_counted_exactly() -> None:
+    """The same 4 * 8191 values as by torch's own operations, on the lane at hand."""
+    faulty = subject("cast_e4m3", (), DOUBLE_ROUNDING)
+    census = sweep(faulty, lanes.present(), low=ONE, high=TWO)
+    assert census == sweep(
+        planted(narrowing.found(), "rounds through fp16"), lanes.present(), low=ONE, high=TWO
+    )
+
+
+@pytest.mark.slow
+def test_double_rounding_is_wrong_for_516033_of_the_values_to_448() -> None:
+    """The published census of the defect, all of it toward zero by one step."""
+    faulty = subject("cast_e4m3", (), DOUBLE_ROUNDING)
+    census = sweep(faulty, lanes.present(), low=0, high=0x43E00001)
+    assert (census.wrong, census.toward_zero, census.largest_ulps) == (516033, 516033, 1)
