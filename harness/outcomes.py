@@ -79,7 +79,7 @@ def classify(error: BaseException, refuses: tuple[type[Exception], ...]) -> Find
     """The outcome that an exception out of a launch stands for; an error of our own inside it is raised.
 
     A launcher refuses with the very exception it raises. For everything else the chain of causes is
-    followed, since the interpreter and the compiler wrap what they raise.
+    followed, since the interpreter and the compiler wrap what they raise; a crash is named by its root.
     """
     if isinstance(error, (Refused, *refuses)):
         return Findings(outcome=Outcome.REFUSED, reason=one_line(error))
@@ -93,7 +93,9 @@ def classify(error: BaseException, refuses: tuple[type[Exception], ...]) -> Find
             isinstance(link, RuntimeError) and _SPENT.search(str(link))
         ):
             return Findings(outcome=Outcome.OUT_OF_RESOURCES, reason=one_line(link))
-    last = chain[-1]
+    last = error
+    while last.__cause__ is not None:
+        last = last.__cause__
     return Findings(
         outcome=Outcome.CRASHED,
         findings=(Finding(summary=f"the launch raised {type(last).__name__}: {one_line(last)}"),),
