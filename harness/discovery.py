@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import importlib
 import importlib.util
 import sys
@@ -50,8 +51,8 @@ def find(references: Sequence[str] = (), kernels: Iterable[str] = ()) -> tuple[F
                 f"two specs are called {item.spec.name!r}: in {earlier.reference} and "
                 f"{item.reference}; rename one"
             )
-    wanted = list(kernels)
-    for name in wanted:
+    wanted = set(kernels)
+    for name in sorted(wanted):
         if name not in by_name:
             known = ", ".join(sorted(by_name)) or "none"
             raise UsageError(f"unknown kernel {name!r}: there are {known}")
@@ -114,7 +115,8 @@ def _from_name(name: str) -> ModuleType:
 def _from_file(path: Path) -> ModuleType:
     if not path.is_file():
         raise UsageError(f"--spec {path}: no such file")
-    name = f"bitproof_spec_{path.stem}_{abs(hash(str(path.resolve()))):x}"
+    digest = hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:12]
+    name = f"bitproof_spec_{path.stem}_{digest}"
     if name in sys.modules:
         return sys.modules[name]
     try:

@@ -1,0 +1,185 @@
+"""Specs are found by module, name or file, and what cannot be found is said in one sentence."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import types
+from pathlib import Path
+
+import pytest
+
+from harness import discovery
+from harness.errors import EnvironmentUnfit, UsageError
+
+PLAIN = "from tests.harness.plain import variant\n"
+
+
+def _write(folder: Path, name: str, text: str) -> Path:
+    path = folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(PLAIN + text)
+    return path
+
+
+def _names(*references: str, kernels: tuple[str, ...] = ()) -> list[str]:
+    return [found.spec.name for found in discovery.find(references, kernels)]
+
+
+def test_own_specs_are_found_sorted() -> None:
+    """Without a reference: every spec of the checkout's kernels, by name, with where it is."""
+    found = discovery.find()
+    names = [item.spec.name for item in found]
+    assert names == sorted(names)
+    assert {Path(str(item.module.__file__)).parent for item in found} == {
+        discovery.CHECKOUT / "kernels"
+    }
+    assert {item.reference.partition(".")[0] for item in found} == {"kernels"}
+    again = discovery.find([found[0].reference], [found[0].spec.name])
+    assert again[0].spec is found[0].spec
+
+
+def test_specs_are_found_in_a_module(elsewhere: Path) -> None:
+    """Single ones and those in a list or tuple, each once, sorted by their own names."""
+    _write(
+        elsewhere,
+        "their_kernels.py",
+        "FIRST = variant(name='z')\nSPECS = [variant(name='b'), FIRST]\nMORE = (variant(name='a'),)\n",
+    )
+    assert _names("their_kernels") == ["a", "b", "z"]
+    assert _names("their_kernels:FIRST") == ["z"]
+    assert _names("their_kernels:SPECS") == ["b", "z"]
+    assert _names("their_kernels", kernels=("z", "a", "z")) == ["a", "z"]
+
+
+def test_specs_are_found_in_a_file(elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By an absolute or relative path, also with a name; the same file is imported once."""
+    path = _write(
+        elsewhere, "deep/kernel_file.py", "A = variant(name='a')\nB = variant(name='b')\n"
+    )
+    monkeypatch.chdir(elsewhere)
+    assert _names(str(path)) == ["a", "b"]
+    assert _names("deep/kernel_file.py:B") == ["b"]
+    assert _names(str(path), "deep/kernel_file.py:B") == ["a", "b"]
+
+
+def test_a_listing_module_leads_to_the_declaring_one(elsewhere: Path) -> None:
+    """Faults are edits of the file that declares the spec, wherever it is listed again."""
+    _write(
+        elsewhere,
+        "pkg/kernel.py",
+        "def run(t, p): ...\nSPEC = variant(name='far', run=run)\n",
+    )
+    _write(elsewhere, "pkg/__init__.py", "")
+    _write(elsewhere, "pkg/listing.py", "from .kernel import SPEC\nOWN = variant(name='near')\n")
+    far, near = discovery.find(["pkg.listing"])
+    assert (far.reference, far.module.__name__) == ("pkg.listing", "pkg.kernel")
+    assert (near.reference, near.module.__name__) == ("pkg.listing", "pkg.listing")
+
+
+@pytest.mark.parametrize(
+    ("references", "kernels", "message"),
+    [
+        (
+            ["no_such_package"],
+            [],
+            "--spec no_such_package: no module of that name; install its pac",
+        ),
+        (["pkg.missing"], [], r"--spec pkg\.missing: no module of that name; install its package"),
+        (["needy"], [], "--spec needy: importing it needs 'not_installed'; install that"),
+        (["broken"], [], "--spec broken: importing it raised ZeroDivisionError: division by zero"),
+        (["broken.py"], [], r"--spec broken\.py: importing it raised ZeroDivisionError: division"),
+        (["garbled.py"], [], r"--spec garbled\.py: importing it raised SyntaxError: "),
+        (["nowhere.py"], [], r"--spec nowhere\.py: no such file"),
+        (["empty"], [], "--spec empty: no KernelSpec in that module; declare one as SPEC"),
+        (["two:MISSING"], [], "--spec two:MISSING: 'MISSING' is not a KernelSpec in two"),
+        (["two:NOT_ONE"], [], "--spec two:NOT_ONE: 'NOT_ONE' is not a KernelSpec in two"),
+        (["two:NONE"], [], "--spec two:NONE: 'NONE' is not a KernelSpec in two"),
+        (["two"], [], "two specs are called 'a': in two and two; rename one"),
+        (["two:A", "other"], [], "two specs are called 'a': in two and other; rename one"),
+        (["other"], ["a", "b"], "unknown kernel 'b': there are a"),
+    ],
+)
+def test_what_is_not_found_is_one_sentence(
+    elsewhere: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    references: list[str],
+    kernels: list[str],
+    message: str,
+) -> None:
+    """Missing, broken, empty, twice, unknown: the reference and the remedy."""
+    _write(elsewhere, "pkg/__init__.py", "")
+    _write(elsewhere, "needy.py", "import not_installed\n")
+    _write(elsewhere, "broken.py", "1 / 0\n")
+    _write(elsewhere, "garbled.py", "def\n")
+    _write(elsewhere, "empty.py", "")
+    _write(
+        elsewhere,
+        "two.py",
+        "A = variant(name='a')\nB = variant(name='a')\nNOT_ONE = [A, 3]\nNONE = []\n",
+    )
+    _write(elsewhere, "other.py", "A = variant(name='a')\n")
+    monkeypatch.chdir(elsewhere)
+    with pytest.raises(UsageError, match=message) as caught:
+        discovery.find(references, kernels)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_specs_own_error_is_kept(elsewhere: Path) -> None:
+    """What a spec says of itself when it is declared is not buried in an import error."""
+    _write(elsewhere, "unfit.py", "SPEC = variant(name='a', bounds={})\n")
+    with pytest.raises(Exception, match=r"^spec 'a' has no bounds: declare one for each output$"):
+        discovery.find(["unfit"])
+
+
+def test_a_broken_file_leaves_nothing_behind(elsewhere: Path) -> None:
+    """It can be mended and found in the same process."""
+    path = _write(elsewhere, "mended.py", "1 / 0\n")
+    with pytest.raises(UsageError, match="ZeroDivisionError"):
+        discovery.find([str(path)])
+    _write(elsewhere, "mended.py", "SPEC = variant(name='mended')\n")
+    assert _names(str(path)) == ["mended"]
+
+
+def test_another_kernels_package_that_came_first_is_a_clash(
+    elsewhere: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A wrong import would be worse: the sentence names the other package's file."""
+    theirs = types.ModuleType("kernels")
+    theirs.__file__ = str(elsewhere / "kernels" / "__init__.py")
+    theirs.__path__ = [str(elsewhere / "kernels")]
+    monkeypatch.setitem(sys.modules, "kernels", theirs)
+    for references in ([], ["kernels.casts"]):
+        with pytest.raises(
+            EnvironmentUnfit, match=r"the package 'kernels' of .*__init__\.py is imp"
+        ):
+            discovery.find(references)
+
+
+def test_another_installed_kernels_package_is_passed_by(tmp_path: Path) -> None:
+    """Ours is found by path even where theirs is first on the import path."""
+    _write(tmp_path, "kernels/__init__.py", "raise RuntimeError('theirs')\n")
+    script = "from harness import discovery, lanes; lanes.choose(); print(len(discovery.find()))"
+    ended = subprocess.run(
+        [sys.executable, "-c", script],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(discovery.CHECKOUT)])},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.stderr == ""
+    assert ended.stdout.strip() == str(len(discovery.find()))
+
+
+def test_an_installed_harness_has_no_kernels_of_its_own(
+    elsewhere: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A wheel ships none: without a reference there is nothing to test, and `kernels` is theirs."""
+    monkeypatch.setattr(discovery, "_KERNELS", elsewhere / "site-packages" / "kernels")
+    with pytest.raises(UsageError, match="no kernels come with an installed bitproof: name yours"):
+        discovery.find()
+    monkeypatch.delitem(sys.modules, "kernels", raising=False)
+    _write(elsewhere, "kernels/__init__.py", "")
+    _write(elsewhere, "kernels/theirs.py", "SPEC = variant(name='theirs')\n")
+    assert _names("kernels.theirs") == ["theirs"]
