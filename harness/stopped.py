@@ -1,6 +1,6 @@
 """Where a sweep that was stopped had got to: one JSON file each, from which it goes on.
 
-The file is named for everything that decides the answer (kernel, its source, planted fault, lane,
+The file is named for everything that decides the answer (kernel, the sources beside it, planted fault, lane,
 library versions, range of patterns), so that a census never mixes two kernels. It is replaced whole
 after every look, so that even a killed sweep loses seconds.
 """
@@ -132,7 +132,9 @@ def _load(path: Path, begun: Stopped) -> Stopped:
 
 
 def _digest(found: Found) -> str:
-    """SHA-256 of the file that declares the kernel."""
-    path = found.module.__file__
-    assert path is not None
-    return hashlib.sha256(Path(path).read_bytes()).hexdigest()
+    """SHA-256 of the Python files in the folder that declares the kernel: it may use any of them."""
+    assert found.module.__file__ is not None
+    digest = hashlib.sha256()
+    for path in sorted(Path(found.module.__file__).parent.glob("*.py")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()

@@ -64,11 +64,17 @@ class Rows:
 
 
 def declared(spec: KernelSpec) -> Elementwise:
-    """What `spec` says of its cast; UsageError when it is not one of fp32 elements."""
+    """What `spec` says of its cast.
+
+    Raises UsageError when it declares none, SpecError when there is no table of the one it declares.
+    """
+    where = f"kernel {spec.name!r} cannot be swept"
     if spec.elementwise is None:
-        raise UsageError(
-            f"kernel {spec.name!r} cannot be swept: its spec declares no `elementwise` cast of fp32"
-        )
+        raise UsageError(f"{where}: its spec declares no `elementwise` cast of fp32")
+    try:
+        expected(spec.elementwise)
+    except ValueError as error:
+        raise SpecError(f"{where}: {error}") from error
     return spec.elementwise
 
 
@@ -76,13 +82,14 @@ def declared(spec: KernelSpec) -> Elementwise:
 def expected(elementwise: Elementwise) -> Rows:
     """The right codes of all 2^20 rows, in the format's storage type.
 
-    Raises SpecError for a format whose answer changes elsewhere than at a row's first two elements.
+    ValueError: a format without a table of breakpoints, or whose answer changes elsewhere than at a
+    row's first two elements; a policy that the format does not have.
     """
     fmt = formats.by_name(elementwise.format)
     starts, codes = breakpoints(fmt, mode=elementwise.mode, overflow=elementwise.overflow)
     row, offset = np.divmod(starts.astype(np.int64), ROW)
     if (offset > 1).any():
-        raise SpecError(f"a cast to {fmt.name} cannot be swept: its answers change within a row")
+        raise ValueError(f"the answers of {fmt.name} change within {ROW} patterns; use round_to")
     rows = PATTERNS // ROW
     # A run that starts one past a multiple of 4096 is in force at the first element of the next row.
     first = np.bincount(row + offset, minlength=rows)[:rows].cumsum() - 1

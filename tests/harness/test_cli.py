@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
@@ -19,6 +20,9 @@ from safetensors.torch import save_file
 
 from harness import lanes
 from harness.cli import main
+from harness.commands.screen import progress
+from harness.commands.subject import status
+from harness.outcomes import Outcome
 
 CHECKOUT = Path(__file__).parents[2]
 EXAMPLES = CHECKOUT / "tests" / "example_package"
@@ -365,6 +369,76 @@ def test_a_damaged_state_is_one_sentence_and_fresh_starts_over(
     refused(bitproof(*options), f"{state.relative_to(tmp_path)} is no state of a stopped sweep")
     assert bitproof(*options, "--fresh").exit_code == 0
     assert state.with_suffix(".earlier").read_text() == "{}"
+
+
+def test_a_launch_that_fails_in_a_sweep_is_an_outcome(bitproof: Bitproof, tmp_path: Path) -> None:
+    """A crash is the kernel's, status 1; what a kernel cannot do here leaves nothing judged, status 2."""
+    text = (
+        "import dataclasses\nfrom harness.errors import Unsupported\n"
+        "from tests.harness import narrowing\n"
+        "def run(tensors, params):\n    raise {}\n"
+        "SPEC = dataclasses.replace(narrowing.SPEC, run=run)\n"
+    )
+    for error, code, said in (
+        ("IndexError('beyond')", 1, "narrowed crashed: the launch raised IndexError: beyond\n"),
+        ("Unsupported('needs fp4')", 2, "narrowed unsupported: needs fp4\n"),
+    ):
+        file = tmp_path / f"specs_{code}.py"
+        file.write_text(text.format(error))
+        result = bitproof("sweep", "narrowed", "--spec", str(file), "--bits", "0:0x1000")
+        assert (result.exit_code, result.stdout) == (code, said)
+
+
+# --- what is common to long work
+
+
+def test_interrupting_a_check_is_status_130(
+    bitproof: Bitproof, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One line, no traceback."""
+
+    def stop(*_arguments: Any, **_options: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("harness.falsify.search", stop)
+    result = bitproof("check", "scale_add", "--spec", PAIR)
+    assert (result.exit_code, result.stderr) == (130, "bitproof: interrupted\n")
+
+
+def test_the_status_says_whether_every_claim_holds() -> None:
+    """A defect or a claim not shown able to fail is 1, nothing judged at all is 2."""
+    assert status([Outcome.PASSED, Outcome.UNSUPPORTED]) == 0
+    assert status([Outcome.PASSED, Outcome.CRASHED]) == 1
+    assert status([Outcome.PASSED, Outcome.NOT_DEMONSTRATED]) == 1
+    assert status([Outcome.UNSUPPORTED, Outcome.REFUSED]) == 2
+
+
+def test_progress_is_a_line_now_and_then_in_a_log(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The share reached, the note, and an estimate made from this run's own part alone."""
+    clock = iter((0.0, 9.0, 20.0, 29.0))
+    monkeypatch.setattr("harness.commands.screen.time.monotonic", lambda: next(clock))
+    with progress("cast", 100, 50) as tell:
+        for done in (55, 60, 70):
+            tell(done, "3 wrong")
+    assert capsys.readouterr().err == "cast: 60.0%, 3 wrong, about 80 s left\n"
+
+
+def test_progress_is_a_bar_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Drawn on standard error, gone when the work is done."""
+
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    screen = Terminal()
+    monkeypatch.setattr(sys, "stderr", screen)
+    monkeypatch.setenv("TERM", "xterm")
+    with progress("cast", 100) as tell:
+        tell(40, "3 wrong")
+    assert "cast" in screen.getvalue()
+    assert "40%" in screen.getvalue()
 
 
 # --- report

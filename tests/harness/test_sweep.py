@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import types
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -196,6 +197,24 @@ def test_a_state_belongs_to_one_kernel_fault_and_range(tmp_path: Path) -> None:
     assert _keeper(tmp_path, high=101).position == 0
 
 
+def test_a_state_belongs_to_one_source(tmp_path: Path) -> None:
+    """An edit of the kernel's file, or of one beside it, starts the sweep over."""
+    source = tmp_path / "source" / "kernel.py"
+    source.parent.mkdir()
+    source.write_text("a = 1")
+    module = types.ModuleType("kernel")
+    module.__file__ = str(source)
+    found = dataclasses.replace(narrowing.found(), module=module)
+
+    def keeper() -> Keeper:
+        return Keeper(found, lanes.present(), low=0, high=100, folder=tmp_path)
+
+    keeper().keep(10, Census(tried=10))
+    assert keeper().position == 10
+    source.with_name("beside.py").write_text("b = 1")
+    assert keeper().position == 0
+
+
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
@@ -227,6 +246,22 @@ def test_a_kernel_that_is_no_cast_cannot_be_swept() -> None:
     """The sentence says what its spec lacks."""
     with pytest.raises(UsageError, match="'narrowed' cannot be swept: its spec declares no"):
         sweep(narrowing.found(elementwise=None), lanes.present(), high=ROW)
+
+
+@pytest.mark.parametrize(
+    ("format_", "overflow", "said"),
+    [
+        ("e9m9", "saturate", "there is no format named 'e9m9'"),
+        ("e8m0", "saturate", "no table of breakpoints for e8m0"),
+        ("fp32", "inf", "no table of breakpoints for fp32"),
+        ("e4m3", "inf", "e4m3 has no inf"),
+    ],
+)
+def test_a_cast_without_a_table_is_the_specs_error(format_: str, overflow: Any, said: str) -> None:
+    """Unknown formats, formats too fine to tabulate, policies a format has not."""
+    cast = Elementwise(input="x", output="y", format=format_, overflow=overflow)
+    with pytest.raises(SpecError, match=f"kernel 'narrowed' cannot be swept: .*{said}"):
+        sweep(narrowing.found(elementwise=cast), lanes.present(), high=ROW)
 
 
 @pytest.mark.parametrize(("low", "high"), [(5, 5), (6, 5), (-1, 5), (0, (1 << 32) + 1)])
