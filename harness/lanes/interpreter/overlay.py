@@ -18,7 +18,19 @@ from harness.lanes.interpreter import state
 
 # One module a subject; each has `patches() -> list[Patch]`. Where two wrap the same attribute, the
 # later one is outside.
-SUBJECTS = ("conversions", "arithmetic", "reductions", "dots", "access", "launches", "reach")
+SUBJECTS = (
+    "conversions",
+    "arithmetic",
+    "approximations",
+    "fusion",
+    "clamping",
+    "reductions",
+    "dots",
+    "access",
+    "launches",
+    "reach",
+    "speed",
+)
 
 _installed = False
 
