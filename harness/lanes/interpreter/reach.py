@@ -31,7 +31,6 @@ def patches() -> list[Patch]:
     return [
         Patch(Autotuner, "run", _configured),
         Patch(interpreter, "_implicit_cvt", _converting),
-        Patch(interpreter, "_get_np_dtype", _remembering),
         Patch(interpreter.FunctionRewriter, "_transform_ast", _rewriting),
     ]
 
@@ -69,19 +68,6 @@ def _converting(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
         return tl.tensor(interpreter.TensorHandle(data, tl.float32), tl.float32)
 
     return convert
-
-
-def _remembering(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    known: dict[str, Any] = {}
-
-    def look_up(dtype: Any) -> Any:
-        name = dtype.scalar.name
-        found = known.get(name)
-        if found is None:
-            found = known[name] = original(dtype)
-        return found
-
-    return look_up
 
 
 def _rewriting(original: Callable[..., Any]) -> Callable[..., Any]:
