@@ -30,14 +30,18 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3)
     options = parser.parse_args()
     from harness import lanes
+    from harness.errors import BitproofError
 
-    lanes.choose("cuda")
+    try:
+        lanes.choose("cuda")
+    except BitproofError as error:
+        sys.exit(str(error))
     from harness.commands.subject import subject
     from harness.discovery import find
     from harness.sweep import PACES, sweep
 
     lane, pace = lanes.present(), PACES["cuda"]
-    rows = []
+    rows: list[tuple[str, int, list[float]]] = []
     for found in find([], options.kernel):
         if found.spec.elementwise is None:
             continue
@@ -59,11 +63,11 @@ def main() -> None:
 
         wrong = judged()
         times = [median(action, options.repeats) for action in (judged, launched, plain)]
-        rows.append((spec.name, wrong, *times))
+        rows.append((spec.name, wrong, times))
     versions = "  ".join(f"{key} {value}" for key, value in lane.versions().items())
     print(f"2^32 fp32 inputs, median of {options.repeats}, milliseconds; {versions}")
     print(f"{'kernel':14} {'wrong':>9} {'sweep':>8} {'launches':>9} {'torch cast':>11}")
-    for name, wrong, *times in rows:
+    for name, wrong, times in rows:
         print(f"{name:14} {wrong:9,} {times[0]:8.1f} {times[1]:9.1f} {times[2]:11.1f}")
     if not options.kernel:
         census = sweep(subject("cast_e4m3", (), DOUBLE_ROUNDING), lane)
