@@ -20,23 +20,32 @@ from pathlib import Path
 from types import ModuleType
 
 from harness.discovery import Found, import_file
-from harness.errors import SpecError
+from harness.errors import BitproofError, SpecError
+from harness.outcomes import one_line
 from harness.spec import Fault, KernelSpec
 
 
 def plant(found: Found, fault: Fault) -> KernelSpec:
     """`found`'s spec with `fault` planted.
 
-    Raises SpecError when the edit does not apply exactly once within the part it names.
+    Raises SpecError when the edit does not apply exactly once within the part it names, or when what it
+    leaves cannot be imported.
     """
-    target = importlib.import_module(fault.module) if fault.module else found.module
-    source = edit(_source(target), fault, where=f"spec {found.spec.name!r}")
-    tag = hashlib.sha256(f"{found.spec.name}\0{fault.name}".encode()).hexdigest()[:12]
-    edited = _import(f"bitproof_fault_{tag}", source, beside=target)
-    if fault.module:
-        with _standing_in(fault.module, edited):
-            name = f"bitproof_fault_{tag}_spec"
-            edited = _import(name, _source(found.module), beside=found.module)
+    where = f"spec {found.spec.name!r}"
+    try:
+        target = importlib.import_module(fault.module) if fault.module else found.module
+        source = edit(_source(target), fault, where=where)
+        tag = hashlib.sha256(f"{found.spec.name}\0{fault.name}".encode()).hexdigest()[:12]
+        edited = _import(f"bitproof_fault_{tag}", source, beside=target)
+        if fault.module:
+            with _standing_in(fault.module, edited):
+                name = f"bitproof_fault_{tag}_spec"
+                edited = _import(name, _source(found.module), beside=found.module)
+    except BitproofError:
+        raise
+    except Exception as error:
+        text = f"{type(error).__name__}: {one_line(error)}"
+        raise SpecError(f"{where}: fault {fault.name!r} cannot be imported: {text}") from error
     return _same_spec(edited, found.spec)
 
 

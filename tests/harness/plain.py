@@ -6,17 +6,18 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 import torch
 from hypothesis import strategies as st
 from torch import Tensor
 
-from harness import data
+from harness import case as cases
+from harness import checks, data
 from harness.bounds import exact_bits
 from harness.case import Inputs, Launch
 from harness.lanes.arena import Arena
 from harness.lanes.base import Launched, Variation, call
+from harness.outcomes import Findings
 from harness.spec import Bitwise, Fault, KernelSpec
 from oracles import formats
 
@@ -114,4 +115,10 @@ def variant(**changes: Any) -> KernelSpec:
     return dataclasses.replace(SPEC, **changes)
 
 
-E4M3 = ml_dtypes.float8_e4m3fn
+CASE = RowsCase(rows=2, columns=3, seed=1)
+
+
+def checked(check: str, spec: KernelSpec, case: RowsCase = CASE) -> Findings:
+    """What `check` finds in `spec` on `case`, on the plain lane."""
+    lane = PlainLane()
+    return checks.run(check, spec, cases.build(case, lane.device), lane)

@@ -18,14 +18,7 @@ from harness.case import Inputs, Launch
 from harness.errors import EnvironmentUnfit, Refused, SpecError, Unsupported, UsageError
 from harness.outcomes import Findings, Outcome
 from harness.spec import Bitwise, Invariance, KernelSpec, Limit, Params, Tensors
-from tests.harness.plain import SPEC, PlainLane, RowsCase, scaled, variant
-
-LANE = PlainLane()
-CASE = RowsCase(rows=2, columns=3, seed=1)
-
-
-def _run(check: str, spec: KernelSpec, case: RowsCase = CASE) -> Findings:
-    return checks.run(check, spec, cases.build(case, LANE.device), LANE)
+from tests.harness.plain import CASE, SPEC, PlainLane, RowsCase, checked, scaled, variant
 
 
 def _kernel(run: Callable[[Tensors, Params], Any], **changes: Any) -> KernelSpec:
@@ -54,13 +47,13 @@ def _after(
 @pytest.mark.parametrize("case", [CASE, RowsCase(rows=8, columns=8, seed=9)])
 def test_a_right_kernel_passes(check: str, case: RowsCase) -> None:
     """No check complains about the plain kernel."""
-    findings = _run(check, SPEC, case)
+    findings = checked(check, SPEC, case)
     assert (findings.outcome, findings.findings) == (Outcome.PASSED, ())
 
 
 def test_agreement_finds_one_wrong_element() -> None:
     """And measures how far the worst one is."""
-    findings = _run("agreement", _kernel(_after(lambda x, y: y[1, 2].mul_(1 + 2**-22))))
+    findings = checked("agreement", _kernel(_after(lambda x, y: y[1, 2].mul_(1 + 2**-22))))
     assert findings.outcome is Outcome.FAILED
     assert [finding.index for finding in findings.findings] == [(1, 2)]
     assert findings.measures["worst"] == pytest.approx(2, abs=1)
@@ -68,14 +61,14 @@ def test_agreement_finds_one_wrong_element() -> None:
 
 def test_agreement_reads_what_nobody_wrote_as_nan() -> None:
     """An element that is never written holds no plausible number."""
-    findings = _run("agreement", _kernel(lambda tensors, params: {"y": torch.empty(2, 3)}))
+    findings = checked("agreement", _kernel(lambda tensors, params: {"y": torch.empty(2, 3)}))
     assert findings.outcome is Outcome.FAILED
     assert findings.findings[0].summary.startswith("y[0, 0] is nan, expected ")
 
 
 def test_agreement_of_nothing_is_not_demonstrated() -> None:
     """Empty outputs agree with an empty oracle, which shows nothing."""
-    findings = _run("agreement", SPEC, RowsCase(rows=0, columns=3))
+    findings = checked("agreement", SPEC, RowsCase(rows=0, columns=3))
     assert findings.outcome is Outcome.NOT_DEMONSTRATED
     assert findings.reason == "its outputs are empty"
 
@@ -95,7 +88,7 @@ def test_agreement_of_nothing_is_not_demonstrated() -> None:
 )
 def test_memory_finds_a_stray_write(edit: Callable[[Tensor, Tensor], Any], summary: str) -> None:
     """Before or after an output, an input or a workspace, or on an input: named, with its offset."""
-    findings = _run("memory", _kernel(_after(edit)))
+    findings = checked("memory", _kernel(_after(edit)))
     assert findings.outcome is Outcome.FAILED
     assert [finding.summary[: len(summary)] for finding in findings.findings] == [summary]
 
@@ -107,8 +100,10 @@ def test_memory_guards_the_gaps_between_padded_rows() -> None:
         _past(x, 3, 1.0)
 
     case = dataclasses.replace(CASE, launch=Launch(row_padding=2, misalign=1))
-    assert _run("memory", _kernel(scaled, strided=frozenset({"x"})), case).outcome is Outcome.PASSED
-    findings = _run("memory", _kernel(_after(flat), strided=frozenset({"x"})), case)
+    assert (
+        checked("memory", _kernel(scaled, strided=frozenset({"x"})), case).outcome is Outcome.PASSED
+    )
+    findings = checked("memory", _kernel(_after(flat), strided=frozenset({"x"})), case)
     assert [f.summary for f in findings.findings] == [
         "a write outside x: the byte +12 from its first element changed"
     ]
@@ -122,7 +117,7 @@ def test_memory_sees_a_trespass_that_equals_one_poison(value: int) -> None:
         lying = y.view(torch.uint8)
         torch.as_strided(lying, (1,), (1,), lying.storage_offset() - 1).fill_(value)
 
-    findings = _run("memory", _kernel(_after(trespass)))
+    findings = checked("memory", _kernel(_after(trespass)))
     assert [f.summary for f in findings.findings] == [
         "a write outside y: the byte -1 from its first element changed"
     ]
@@ -151,7 +146,7 @@ def test_memory_finds_an_element_nobody_wrote(
         y[1, :2] = 1.0
         return {"y": y}
 
-    findings = _run("memory", _kernel(run))
+    findings = checked("memory", _kernel(run))
     assert [f.summary for f in findings.findings] == [
         f"y{where} was never written (1 of 6 elements)"
     ]
@@ -166,7 +161,7 @@ def test_memory_accepts_any_value_a_kernel_writes(pattern: int) -> None:
         y.fill_(pattern)
         return {"y": y}
 
-    assert _run("memory", _kernel(run)).outcome is Outcome.PASSED
+    assert checked("memory", _kernel(run)).outcome is Outcome.PASSED
 
 
 @pytest.mark.parametrize(
@@ -182,8 +177,8 @@ def test_declared_inputs_may_be_written_in_place(
     """An output may be an input; every run still starts from the case's own bits."""
     spec = _kernel(run, inplace=frozenset({"x"}))
     for check in ("agreement", "memory", "reproducibility"):
-        assert _run(check, spec).outcome is Outcome.PASSED
-    assert _run("memory", _kernel(run)).outcome is Outcome.FAILED
+        assert checked(check, spec).outcome is Outcome.PASSED
+    assert checked("memory", _kernel(run)).outcome is Outcome.FAILED
 
 
 def test_two_outputs_may_share_one_allocation() -> None:
@@ -201,7 +196,7 @@ def test_two_outputs_may_share_one_allocation() -> None:
         bounds=dict.fromkeys("yz", SPEC.bounds["y"]),
     )
     for check in ("agreement", "memory", "reproducibility"):
-        assert _run(check, spec).outcome is Outcome.PASSED
+        assert checked(check, spec).outcome is Outcome.PASSED
 
 
 def _drifting() -> Callable[[Tensors, Params], dict[str, Tensor]]:
@@ -237,7 +232,7 @@ def test_reproducibility_finds_what_varies(
     run: Callable[[Tensors, Params], dict[str, Tensor]], summary: str
 ) -> None:
     """A state between calls, fresh memory read, an element past the end of an input read."""
-    findings = _run("reproducibility", _kernel(run))
+    findings = checked("reproducibility", _kernel(run))
     assert findings.outcome is Outcome.FAILED
     assert findings.findings[0].summary.startswith(summary)
     assert findings.measures["runs"] == 8
@@ -250,14 +245,14 @@ def test_reproducibility_compares_nan_by_their_bits() -> None:
     def run(tensors: Tensors, params: Params) -> dict[str, Tensor]:
         return {"y": torch.full((2, 3), next(calls), dtype=torch.int32).view(torch.float32)}
 
-    assert _run("reproducibility", _kernel(run)).outcome is Outcome.FAILED
+    assert checked("reproducibility", _kernel(run)).outcome is Outcome.FAILED
 
 
 def test_reproducibility_finds_another_shape_or_dtype() -> None:
     """A kernel that changes its mind about its output does not reproduce it."""
     for other in (torch.zeros(3), torch.zeros(2, dtype=torch.int32)):
         turns = itertools.cycle([torch.zeros(2), other])
-        findings = _run("reproducibility", _kernel(lambda t, p, turns=turns: {"y": next(turns)}))
+        findings = checked("reproducibility", _kernel(lambda t, p, turns=turns: {"y": next(turns)}))
         assert findings.findings[0].summary.startswith("y: run 2 gives")
 
 
@@ -273,7 +268,7 @@ def test_reproducibility_runs_as_often_as_claimed() -> None:
         return run
 
     claim = Bitwise(runs=3, control=counted("control"))
-    _run("reproducibility", _kernel(counted("kernel"), reproducible=claim))
+    checked("reproducibility", _kernel(counted("kernel"), reproducible=claim))
     assert calls == ["kernel"] * 3 + ["control"] * 3
 
 
@@ -282,7 +277,7 @@ def test_a_control_is_counted_where_it_varies(
     control: Callable[[Tensors, Params], dict[str, Tensor]], varied: int
 ) -> None:
     """On the very cases that the kernel passes."""
-    findings = _run("reproducibility", variant(reproducible=Bitwise(control=control)))
+    findings = checked("reproducibility", variant(reproducible=Bitwise(control=control)))
     assert findings.outcome is Outcome.PASSED
     assert findings.counts == {"control varied: y": varied}
 
@@ -292,7 +287,7 @@ def test_outputs_named_otherwise_from_run_to_run_are_the_specs_mistake() -> None
     names = itertools.cycle("yz")
     spec = _kernel(lambda tensors, params: {next(names): torch.zeros(1)})
     with pytest.raises(SpecError, match=r"from run to run: \['y'\], then \['z'\] in run 2"):
-        _run("reproducibility", spec)
+        checked("reproducibility", spec)
 
 
 def _alone() -> Invariance:
@@ -317,28 +312,28 @@ def _negated() -> Invariance:
 def test_invariances_hold_for_a_right_kernel() -> None:
     """Each that applies is counted."""
     spec = variant(invariances=(_alone(), _negated()))
-    findings = _run("invariances", spec)
+    findings = checked("invariances", spec)
     assert findings.outcome is Outcome.PASSED
     assert findings.counts == {"last row alone applied": 1, "sign symmetry applied": 1}
-    findings = _run("invariances", spec, RowsCase(rows=1, columns=3))
+    findings = checked("invariances", spec, RowsCase(rows=1, columns=3))
     assert findings.counts == {"last row alone applied": 0, "sign symmetry applied": 1}
 
 
 def test_a_violated_invariance_is_named() -> None:
     """A kernel that leaks from row to row, and one with a preferred sign."""
     leaking = _kernel(_after(lambda x, y: y[1:].add_(y[:-1])), invariances=(_alone(), _negated()))
-    findings = _run("invariances", leaking)
+    findings = checked("invariances", leaking)
     assert findings.outcome is Outcome.FAILED
     assert [f.summary for f in findings.findings] == ["y[0, 0]: last row alone gives other bits"]
     signed = _kernel(_after(lambda x, y: y.add_(y.abs())), invariances=(_alone(), _negated()))
-    findings = _run("invariances", signed)
+    findings = checked("invariances", signed)
     assert "sign symmetry gives other bits" in findings.text
     assert "last row alone" not in findings.text
 
 
 def test_an_invariance_that_does_not_apply_shows_nothing() -> None:
     """A case on which none applies is not demonstrated, rather than passed."""
-    findings = _run("invariances", variant(invariances=(_alone(),)), RowsCase(rows=1, columns=3))
+    findings = checked("invariances", variant(invariances=(_alone(),)), RowsCase(rows=1, columns=3))
     assert findings.outcome is Outcome.NOT_DEMONSTRATED
     assert findings.reason == "no invariance applies"
 
@@ -348,7 +343,7 @@ def test_an_invariance_relates_outputs(related: dict[str, Any], message: str) ->
     """One that relates nothing, or what is no output, is the spec's mistake."""
     invariance = Invariance(name="odd", transform=lambda i: i, relate=lambda o, i: related)
     with pytest.raises(SpecError, match=message):
-        _run("invariances", variant(invariances=(invariance,)))
+        checked("invariances", variant(invariances=(invariance,)))
 
 
 @pytest.mark.parametrize("check", ["agreement", "memory", "reproducibility"])
@@ -371,7 +366,7 @@ def test_what_a_launcher_raises_is_an_outcome(
     def run(tensors: Tensors, params: Params) -> dict[str, Tensor]:
         raise error
 
-    findings = _run(check, _kernel(run, refuses=(KeyError,)))
+    findings = checked(check, _kernel(run, refuses=(KeyError,)))
     assert findings.outcome is outcome
     assert findings.text.startswith(text)
 
@@ -383,21 +378,21 @@ def test_a_launcher_must_return_named_tensors(check: str, returned: Any) -> None
     with pytest.raises(
         SpecError, match="its launcher must return a dict of tensors by name, it ret"
     ):
-        _run(check, _kernel(lambda tensors, params: returned))
+        checked(check, _kernel(lambda tensors, params: returned))
 
 
 def test_complex_outputs_are_refused_with_the_remedy() -> None:
     """No bound has anything to say of them."""
     spec = _kernel(lambda tensors, params: {"y": torch.ones(1, dtype=torch.complex64)})
     with pytest.raises(SpecError, match=r"'y' is complex: return torch\.view_as_real of it"):
-        _run("agreement", spec)
+        checked("agreement", spec)
 
 
 def test_outputs_with_a_gradient_are_compared_like_others() -> None:
     """Their history is dropped."""
     spec = _kernel(lambda tensors, params: {"y": tensors["x"].requires_grad_() * 2.0})
     for check in ("agreement", "memory", "reproducibility"):
-        assert _run(check, spec).outcome is Outcome.PASSED
+        assert checked(check, spec).outcome is Outcome.PASSED
 
 
 def test_an_error_in_the_oracle_is_not_the_kernels() -> None:
@@ -407,7 +402,7 @@ def test_an_error_in_the_oracle_is_not_the_kernels() -> None:
         return {"y": np.zeros(2)[5]}
 
     with pytest.raises(SpecError, match="its oracle raised IndexError in oracle"):
-        _run("agreement", variant(oracle=oracle))
+        checked("agreement", variant(oracle=oracle))
 
 
 def test_a_launcher_that_flushes_subnormals_is_found_out() -> None:
@@ -419,7 +414,7 @@ def test_a_launcher_that_flushes_subnormals_is_found_out() -> None:
 
     try:
         with pytest.raises(EnvironmentUnfit, match=r"call torch.set_flush_denormal\(False\)"):
-            _run("agreement", _kernel(run))
+            checked("agreement", _kernel(run))
     finally:
         torch.set_flush_denormal(False)
 
@@ -428,10 +423,10 @@ def test_a_limit_of_the_lane_is_unsupported_there_alone() -> None:
     """A declared limit answers for its check on its lane, with its reason."""
     limit = Limit(lane="interpreter", check="memory", because="no bands", reproduction="tests/x.py")
     spec = variant(limits=(limit,))
-    assert _run("memory", spec) == Findings(outcome=Outcome.UNSUPPORTED, reason="no bands")
-    assert _run("agreement", spec).outcome is Outcome.PASSED
+    assert checked("memory", spec) == Findings(outcome=Outcome.UNSUPPORTED, reason="no bands")
+    assert checked("agreement", spec).outcome is Outcome.PASSED
     elsewhere = PlainLane(name="cuda")
-    inputs = cases.build(CASE, LANE.device)
+    inputs = cases.build(CASE, elsewhere.device)
     assert checks.run("memory", spec, inputs, elsewhere).outcome is Outcome.PASSED
 
 
@@ -440,7 +435,7 @@ def test_an_unknown_check_lists_the_known_ones() -> None:
     with pytest.raises(
         UsageError, match="unknown check 'speed': there are agreement, invariances, mem"
     ):
-        _run("speed", SPEC)
+        checked("speed", SPEC)
 
 
 def test_costs_count_launches() -> None:
@@ -457,7 +452,7 @@ def test_costs_count_launches() -> None:
         counted = dataclasses.replace(
             spec, run=run, reproducible=dataclasses.replace(claim, control=run)
         )
-        _run(check, counted)
+        checked(check, counted)
         assert len(launches) == checks.cost(check, counted), check
 
 
