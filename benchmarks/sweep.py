@@ -30,51 +30,51 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3)
     options = parser.parse_args()
     from harness import lanes
+    from harness.commands.subject import subject
+    from harness.discovery import find
     from harness.errors import BitproofError
+    from harness.sweep import sweep
 
     try:
         lanes.choose("cuda")
+        casts = [found for found in find([], options.kernel) if found.spec.elementwise]
+        doubly = subject("cast_e4m3", (), DOUBLE_ROUNDING)
     except BitproofError as error:
         sys.exit(str(error))
-    from harness.commands.subject import subject
-    from harness.discovery import find
-    from harness.sweep import PACES, sweep
-
-    lane, pace = lanes.present(), PACES["cuda"]
-    rows: list[tuple[str, int, list[float]]] = []
-    for found in find([], options.kernel):
-        if found.spec.elementwise is None:
-            continue
-        spec, cast = found.spec, found.spec.elementwise
-        params = {"launch": pace.launch}
-        torch_cast = casting(cast.format, cast.overflow)
-
-        def judged(found: Any = found) -> int:
-            from harness.sweep import expected
-
-            expected.cache_clear()
-            return sweep(found, lane).wrong
-
-        def launched(spec: Any = spec, cast: Any = cast, params: Any = params) -> None:
-            over_all(lambda x: lane.launch(spec, {cast.input: x}, params), pace.chunk)
-
-        def plain(torch_cast: Any = torch_cast) -> None:
-            over_all(torch_cast, pace.chunk)
-
-        wrong = judged()
-        times = [median(action, options.repeats) for action in (judged, launched, plain)]
-        rows.append((spec.name, wrong, times))
+    lane = lanes.present()
+    rows = [(found.spec.name, measured(found, lane, options.repeats)) for found in casts]
     versions = "  ".join(f"{key} {value}" for key, value in lane.versions().items())
     print(f"2^32 fp32 inputs, median of {options.repeats}, milliseconds; {versions}")
-    print(f"{'kernel':14} {'wrong':>9} {'sweep':>8} {'launches':>9} {'torch cast':>11}")
-    for name, wrong, times in rows:
-        print(f"{name:14} {wrong:9,} {times[0]:8.1f} {times[1]:9.1f} {times[2]:11.1f}")
-    if not options.kernel:
-        census = sweep(subject("cast_e4m3", (), DOUBLE_ROUNDING), lane)
-        print(
-            f"cast_e4m3 that {DOUBLE_ROUNDING}: {census.wrong:,} wrong, {census.toward_zero:,} of "
-            f"them toward zero, at most {census.largest_ulps} ulp"
-        )
+    print(f"{'kernel':14} {'sweep':>8} {'launches':>9} {'torch cast':>11}")
+    for name, (judged, launched, plain) in rows:
+        print(f"{name:14} {judged:8.1f} {launched:9.1f} {plain:11.1f}")
+    census = sweep(doubly, lane)
+    print(
+        f"cast_e4m3 that {DOUBLE_ROUNDING}: {census.wrong:,} wrong, {census.toward_zero:,} of "
+        f"them toward zero, at most {census.largest_ulps} ulp"
+    )
+
+
+def measured(found: Any, lane: Any, repeats: int) -> list[float]:
+    """Milliseconds of the sweep, of its launches alone, and of torch's cast."""
+    from harness.sweep import PACES, expected, sweep
+
+    pace, cast = PACES["cuda"], found.spec.elementwise
+    torch_cast = casting(cast.format, cast.overflow)
+
+    def judged() -> None:
+        expected.cache_clear()
+        sweep(found, lane)
+
+    def launch(x: Any) -> None:
+        lane.launch(found.spec, {cast.input: x}, {"launch": pace.launch})
+
+    actions = (
+        judged,
+        lambda: over_all(launch, pace.chunk),
+        lambda: over_all(torch_cast, pace.chunk),
+    )
+    return [median(action, repeats) for action in actions]
 
 
 def casting(name: str, overflow: str) -> Callable[[Any], Any]:
