@@ -71,7 +71,22 @@ class Suite:
     def pytest_xdist_auto_num_workers(self) -> int | None:
         """`-n auto` on the cuda lane: a few workers a card, so that cards are shared on purpose."""
         cores = os.cpu_count() or 1
-        return min(cores, 4 * lanes.gpus()) if self._lane == "cuda" else None
+        return min(cores, 8 * lanes.gpus()) if self._lane == "cuda" else None
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_xdist_make_scheduler(self, config: pytest.Config, log: Any) -> object | None:
+        """On the cuda lane one worker takes all of a kernel's properties, and compiles it once."""
+        if self._lane == "interpreter" or config.getoption("dist") != "load":
+            return None
+        from xdist.scheduler import LoadScopeScheduling
+
+        class ByKernel(LoadScopeScheduling):  # type: ignore[misc]
+            """Groups tests by their parameter, which is the kernel's name."""
+
+            def _split_scope(self, nodeid: str) -> str:
+                return nodeid.partition("[")[2]
+
+        return ByKernel(config, log)
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
         """Parametrise the properties over the specs, sorted by name."""
