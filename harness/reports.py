@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
+from typing import Any
 
-from harness import case as cases
 from harness.case import Inputs
 from harness.discovery import Found
 from harness.outcomes import Findings
@@ -33,5 +34,16 @@ def _case(inputs: Inputs) -> str:
     if inputs.case is None:
         shapes = ", ".join(f"{name} {tuple(t.shape)}" for name, t in sorted(inputs.tensors.items()))
         return f"captured tensors: {shapes}"
-    plain = cases.encode(inputs.case)
-    return f"{type(inputs.case).__name__}({', '.join(f'{k}={v}' for k, v in plain.items())})"
+    return brief(inputs.case)
+
+
+def brief(value: Any) -> str:
+    """A dataclass as Python would build it, fields at their defaults left out."""
+    if not dataclasses.is_dataclass(value) or isinstance(value, type):
+        return repr(value)
+    shown = [
+        f"{field.name}={brief(getattr(value, field.name))}"
+        for field in dataclasses.fields(value)
+        if getattr(value, field.name) != field.default
+    ]
+    return f"{type(value).__name__}({', '.join(shown)})"
