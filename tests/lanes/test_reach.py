@@ -90,6 +90,12 @@ def assembly(y):
 
 
 @triton.jit
+def multiprocessor(y):
+    """Asks for the multiprocessor that runs it."""
+    tl.store(y, tl.extra.cuda.smid())
+
+
+@triton.jit
 def one_more(x):
     """An element's successor."""
     return x + 1
@@ -198,7 +204,7 @@ def test_host_descriptors_are_watched(watched):
     assert (violation.tensor, violation.index) == ("source", (12, 0))
 
 
-@pytest.mark.parametrize("kernel", [assembly, mapped, rare_libdevice])
+@pytest.mark.parametrize("kernel", [assembly, mapped, multiprocessor, rare_libdevice])
 def test_what_cannot_be_interpreted_is_unsupported(watched, kernel):
     """The reason names the kernel or the operation, and the lane that can."""
     with pytest.raises(Unsupported, match="lane cuda"):

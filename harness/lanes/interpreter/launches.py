@@ -152,10 +152,16 @@ def _explained(error: Exception, kernel: str) -> Exception:
         root = root.__cause__
     if isinstance(root, BitproofError):
         return root
-    absent = isinstance(root, AttributeError) and isinstance(
-        root.obj, interpreter.InterpreterBuilder
-    )
-    if absent or isinstance(root, NotImplementedError):
+    if _beyond(root):
         return Unsupported(f"The interpreter cannot run {kernel} ({root}): test it on lane cuda.")
     explained: Exception = InterpreterError(repr(root))
     return explained
+
+
+def _beyond(error: BaseException) -> bool:
+    """Whether an error says that the interpreter lacks an operation, not that the kernel is wrong."""
+    if isinstance(error, AttributeError):
+        return isinstance(error.obj, interpreter.InterpreterBuilder)
+    # A builtin that no launch replaces by its interpretation finds no semantic to work with.
+    unreplaced = isinstance(error, ValueError) and "_semantic" in str(error)
+    return unreplaced or isinstance(error, NotImplementedError)

@@ -91,5 +91,5 @@ def _sizes(shape: Iterable[Any]) -> tuple[int, ...]:
     """A block's shape as plain integers, or nothing if it is not one."""
     if not isinstance(shape, list | tuple | tl.tuple):
         return ()
-    sizes = [size.value if isinstance(size, tl.constexpr) else size for size in shape]
-    return tuple(sizes) if all(type(size) is int for size in sizes) else ()
+    sizes = tuple([size.value if isinstance(size, tl.constexpr) else size for size in shape])
+    return sizes if set(map(type, sizes)) <= {int} else ()

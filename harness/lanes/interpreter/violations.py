@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import linecache
+import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +14,7 @@ import triton
 Kind = Literal["bounds", "unwritten", "race", "assert"]
 
 # Frames of these folders are machinery; the first one outside is the kernel's line.
-_MACHINERY = (str(Path(triton.__file__).parent), str(Path(__file__).parent))
+_MACHINERY = tuple(f"{Path(file).parent}{os.sep}" for file in (triton.__file__, __file__))
 
 
 @dataclass(frozen=True, kw_only=True)
