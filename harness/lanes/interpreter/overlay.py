@@ -24,6 +24,7 @@ SUBJECTS = (
     "approximations",
     "fusion",
     "clamping",
+    "booleans",
     "reductions",
     "dots",
     "access",
