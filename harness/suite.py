@@ -62,6 +62,11 @@ class Suite:
             raise UsageError(f"--hypothesis-profile {profile}: choose one of {known}") from error
         return cls(config, lane, profile)
 
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionstart(self) -> None:
+        """Find the specs before tests are collected or workers start, so that a mistake is said once."""
+        self._specs()
+
     def pytest_report_header(self) -> str:
         """The lane, in pytest's header."""
         chosen = "as asked" if self._config.getoption("lane") else "chosen by the machine"

@@ -1,0 +1,405 @@
+"""The pytest plugin: what a property run prints, writes and returns, and when it stays out of the way."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import settings
+
+from harness import lanes, plugin, profiles, records, suite
+from harness.plugin import CHECKOUT, PROPERTIES
+from harness.spec import Bitwise
+from tests.harness.plain import scaled, variant
+
+pytest_plugins = "pytester"
+
+RIGHT = """
+from tests.harness.plain import variant
+
+SPEC = variant(name="right")
+"""
+SEVERAL = """
+from harness.spec import Invariance
+from tests.harness.plain import variant
+
+same = Invariance(name="again", transform=lambda i: i, relate=lambda o, i: o)
+SPECS = [variant(name=name, invariances=(same,)) for name in ("zeta", "alpha", "mid")]
+"""
+WRONG = """
+from tests.harness.plain import scaled, variant
+
+
+def run(tensors, params):
+    y = scaled(tensors, params)["y"]
+    y[-1, -1] = 7.0
+    return {"y": y}
+
+
+SPEC = variant(name="wrong", run=run)
+"""
+STEADY_CONTROL = """
+from harness.spec import Bitwise
+from tests.harness.plain import scaled, variant
+
+SPEC = variant(name="steady", reproducible=Bitwise(control=scaled))
+"""
+ENVIRONMENT = (
+    "BITPROOF_LANE",
+    "BITPROOF_DEVICES",
+    "CI",
+    "CUDA_VISIBLE_DEVICES",
+    "TRITON_CACHE_DIR",
+    "TRITON_DEFAULT_FP_FUSION",
+    "TRITON_INTERPRET",
+)
+
+Run = Callable[..., pytest.RunResult]
+
+
+@pytest.fixture
+def environment(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """What the plugin sets in the environment is undone; CI is not set."""
+    for name in ENVIRONMENT:
+        before = os.environ.get(name)
+        monkeypatch.setenv(name, before or "to be restored")
+        if before is None or name == "CI":
+            monkeypatch.delenv(name)
+    return monkeypatch
+
+
+@pytest.fixture(scope="module")
+def opened() -> None:
+    """The lane is open before pytester notes what is imported, and forgets the rest after each test."""
+    lanes.present()
+
+
+@pytest.fixture
+def run(opened: None, pytester: pytest.Pytester, environment: pytest.MonkeyPatch) -> Iterator[Run]:
+    """`run(text, *options)`: the properties over the specs in `text`, in this process."""
+
+    def run(text: str, *options: str, where: str = str(PROPERTIES)) -> pytest.RunResult:
+        path = pytester.path / "their_specs.py"
+        path.write_text(text)
+        given = ["-p", "no:cacheprovider", where, "--spec", path.name, *options]
+        if "--max-examples" not in options:
+            given += ["--max-examples", "5"]
+        return pytester.runpytest_inprocess(*given)
+
+    yield run
+    settings.load_profile("bitproof-tests")
+
+
+def _summary(folder: Path = Path()) -> dict[str, Any]:
+    read: dict[str, Any] = json.loads((folder / ".bitproof" / "summary.json").read_text())
+    return read
+
+
+def test_a_right_kernel_passes_every_property(run: Run) -> None:
+    """The header names lane and profile, the end what was covered, and a summary is written."""
+    result = run(RIGHT, "--lane", "interpreter")
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(
+        [
+            "bitproof: lane interpreter (as asked), profile bitproof",
+            "right: agreement 5, memory 5, reproducibility 5*",
+            "  covered one row *, several rows *",
+            "summary: .bitproof/summary.json",
+        ]
+    )
+    summary = _summary()
+    assert (summary["lane"], summary["profile"]) == ("interpreter", "bitproof")
+    passed = [entry for entry in summary["entries"] if entry["outcome"] == "passed"]
+    assert [entry["check"] for entry in passed] == ["agreement", "memory", "reproducibility"]
+    assert {(entry["kernel"], entry["examples"]) for entry in passed} == {("right", 5)}
+
+
+def test_a_wrong_kernel_gets_a_report_and_a_record(run: Run) -> None:
+    """Exit 1, the smallest case, the command that replays it, and nothing of our insides."""
+    result = run(WRONG)
+    assert result.ret == 1
+    assert result.parseoutcomes()["failed"] == 1
+    result.stdout.fnmatch_lines(
+        [
+            "*test_agreement[[]wrong[]]*",
+            "wrong: agreement failed",
+            "y[[]0, 0[]] is 7.0, expected *",
+            "  got       7.0  0x40e00000 (float32)",
+            "  wrong     1 of 1 elements*",
+            "case      RowsCase()",
+            "versions  lane interpreter  *",
+            "replay    bitproof replay .bitproof/failures/wrong-agreement-*.json",
+        ]
+    )
+    report = result.stdout.str().partition("= FAILURES =")[2].partition("= bitproof =")[0]
+    assert not re.search(r"traceback|error|\.py|hypothesis", report, re.IGNORECASE)
+    (path,) = Path(".bitproof/failures").iterdir()
+    record = records.load(path)
+    assert (record.kernel, record.spec, record.check) == ("wrong", "their_specs.py", "agreement")
+    assert record.case is not None
+    assert record.case["rows"] == 1
+    entries = {entry["check"]: entry for entry in _summary()["entries"]}
+    assert entries["agreement"]["outcome"] == "failed"
+    assert entries["agreement"]["record"] == str(path)
+    assert entries["agreement"]["report"].startswith("wrong: agreement failed")
+
+
+def test_kernels_are_parametrised_in_sorted_order(run: Run) -> None:
+    """Whatever order they are declared in: workers must collect the same tests."""
+    result = run(SEVERAL, "--collect-only", "-q")
+    ids = [line.rsplit("::")[-1] for line in result.stdout.lines if "::" in line]
+    checks = sorted({i.removeprefix("test_").partition("[")[0] for i in ids} - {"compile_cache"})
+    expected = [
+        f"test_{check}[{kernel}]" for check in checks for kernel in ("alpha", "mid", "zeta")
+    ]
+    assert [i for i in ids if "NOTSET" not in i] == expected
+    assert set(checks) >= {"agreement", "invariances", "memory", "reproducibility"}
+    result = run(SEVERAL, "--collect-only", "-q", "--kernel", "zeta", "--kernel", "alpha")
+    ids = [line.partition("[")[2] for line in result.stdout.lines if "::test_agreement" in line]
+    assert ids == ["alpha]", "zeta]"]
+
+
+def test_options_widen_and_narrow_a_run(run: Run) -> None:
+    """Examples and runs are as many as asked."""
+    result = run(RIGHT, "--max-examples", "7", "--runs", "3")
+    assert result.ret == 0
+    entries = {entry["check"]: entry for entry in _summary()["entries"]}
+    assert entries["agreement"]["examples"] == entries["memory"]["examples"] == 7
+    assert entries["reproducibility"]["measures"]["runs"] == 3
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--lane", "gpu"], "ERROR: unknown lane 'gpu': choose one of cuda, interpreter"),
+        (["--runs", "1"], "ERROR: --runs must be at least 2, got 1"),
+        (["--max-examples", "0"], "ERROR: --max-examples must be at least 1, got 0"),
+        (
+            ["--hypothesis-profile", "quick"],
+            "ERROR: --hypothesis-profile quick: choose one of bitproof, bitproof-ci, bitproof-nightly",
+        ),
+        (["--kernel", "other"], "ERROR: unknown kernel 'other': there are right"),
+        (
+            ["--spec", "nowhere"],
+            "ERROR: --spec nowhere: no module of that name; install its package *",
+        ),
+    ],
+)
+def test_what_cannot_be_asked_is_one_sentence(run: Run, options: list[str], message: str) -> None:
+    """Exit 4, pytest's own for usage; no test runs and no traceback is shown."""
+    result = run(RIGHT, *options)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    said = result.stderr.lines + result.stdout.lines
+    result.stderr.fnmatch_lines([message])
+    assert not [
+        line for line in said if "Traceback" in line or line.startswith(("E  ", "INTERNAL"))
+    ]
+
+
+def test_cuda_without_a_gpu_is_one_sentence(run: Run, environment: pytest.MonkeyPatch) -> None:
+    """Exit 4, with the remedy."""
+    environment.setattr(lanes, "gpus", lambda: 0)
+    result = run(RIGHT, "--lane", "cuda")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["ERROR: no GPU for lane cuda: use --lane interpreter, or run *"])
+
+
+def test_a_specs_own_mistake_is_one_sentence(run: Run) -> None:
+    """A test fails over it without a traceback; there is no record, since nothing was judged."""
+    result = run(RIGHT + "SPEC = variant(name='odd', oracle=lambda tensors, params: {})\n")
+    assert result.ret == 1
+    assert result.parseoutcomes()["failed"] == 1
+    result.stdout.fnmatch_lines(
+        ["odd: agreement cannot be judged: spec 'odd': its oracle does not answer output 'y'"]
+    )
+    assert "Traceback" not in result.stdout.str()
+    assert not Path(".bitproof/failures").exists()
+
+
+def test_a_library_that_flushes_subnormals_is_named(run: Run) -> None:
+    """Instead of verdicts that nobody could trust."""
+    try:
+        result = run(RIGHT + "import torch\ntorch.set_flush_denormal(True)\n")
+    finally:
+        torch.set_flush_denormal(False)
+    assert result.ret == 1
+    assert "passed" not in result.parseoutcomes()
+    result.stdout.fnmatch_lines(
+        [
+            "right: agreement cannot be judged: subnormal numbers are flushed *set_flush_denormal(False)*"
+        ]
+    )
+
+
+@pytest.mark.parametrize(("profile", "ret"), [("bitproof", 0), ("bitproof-nightly", 1)])
+def test_an_undemonstrated_claim_fails_the_nightly_run(run: Run, profile: str, ret: int) -> None:
+    """Everywhere else it is a skip that says so."""
+    result = run(STEADY_CONTROL, "--hypothesis-profile", profile)
+    assert result.ret == ret
+    sentence = "steady: reproducibility not demonstrated: its control never varied"
+    result.stdout.fnmatch_lines([f"*{sentence}"])
+    entries = {entry["check"]: entry for entry in _summary()["entries"]}
+    assert entries["reproducibility"]["outcome"] == "not demonstrated"
+
+
+def test_ci_gets_the_same_cases_every_time(run: Run, environment: pytest.MonkeyPatch) -> None:
+    """Where CI is set, the derandomised profile is the default."""
+    environment.setenv("CI", "1")
+    result = run(RIGHT)
+    result.stdout.fnmatch_lines(["bitproof: lane interpreter *, profile bitproof-ci"])
+    assert settings.get_profile(profiles.CI).derandomize
+    assert settings.get_profile(profiles.CI).database is None
+
+
+def _pytest(folder: Path, *options: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    inherited = {k: v for k, v in os.environ.items() if k not in ENVIRONMENT and "PYTEST" not in k}
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *options],
+        cwd=folder,
+        env={**inherited, "PYTHONPATH": str(CHECKOUT), **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_workers_run_the_same_tests_into_one_summary(tmp_path: Path) -> None:
+    """Each with a compile cache of its own; records and measurements arrive where they belong."""
+    (tmp_path / "their_specs.py").write_text(SEVERAL + WRONG)
+    ended = _pytest(
+        tmp_path, "-n", "2", str(PROPERTIES), "--spec", "their_specs.py", "--max-examples", "3"
+    )
+    assert ended.returncode == 1, ended.stdout + ended.stderr
+    assert "1 failed" in ended.stdout
+    assert "Different tests were collected" not in ended.stdout
+    entries = [(entry["kernel"], entry["check"]) for entry in _summary(tmp_path)["entries"]]
+    assert entries == sorted(entries)
+    for kernel in ("alpha", "mid", "wrong", "zeta"):
+        assert {("agreement"), ("memory")} <= {check for name, check in entries if name == kernel}
+    assert len(list((tmp_path / ".bitproof" / "failures").iterdir())) == 1
+    assert ended.stdout.count("summary: .bitproof/summary.json") == 1
+
+
+def test_a_mistake_is_said_once_whatever_the_workers(tmp_path: Path) -> None:
+    """Before any of them starts."""
+    (tmp_path / "their_specs.py").write_text(RIGHT)
+    options = ("-n", "2", str(PROPERTIES), "--spec", "their_specs.py", "--kernel", "wrong")
+    ended = _pytest(tmp_path, *options)
+    assert ended.returncode == pytest.ExitCode.USAGE_ERROR
+    assert ended.stderr.strip() == "ERROR: unknown kernel 'wrong': there are right"
+
+
+def test_the_plugin_sleeps_in_other_runs(tmp_path: Path) -> None:
+    """Nothing heavy is imported and nothing set where neither properties nor a spec is named."""
+    (tmp_path / "test_theirs.py").write_text(
+        "import os, sys\n\n\ndef test_asleep(request):\n"
+        "    assert request.config.pluginmanager.hasplugin('bitproof')\n"
+        "    assert not {'torch', 'triton', 'numpy', 'harness.suite'} & set(sys.modules)\n"
+        f"    assert not [name for name in {ENVIRONMENT!r} if name in os.environ]\n"
+    )
+    ended = _pytest(tmp_path, "-q")
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert "bitproof" not in ended.stdout
+    assert not (tmp_path / ".bitproof").exists()
+
+
+@pytest.mark.parametrize(
+    ("args", "options", "concerned"),
+    [
+        (["properties"], {}, True),
+        (["properties/test_memory.py::test_memory[x]"], {}, True),
+        ([str(PROPERTIES)], {}, True),
+        (["tests", "properties"], {}, True),
+        ([str(CHECKOUT)], {}, True),
+        (["tests"], {}, False),
+        (["tests/harness/test_plugin.py"], {}, False),
+        (["properties"], {"where": Path("/")}, False),
+        (["properties"], {"where": Path("/"), "pyargs": True}, True),
+        (["properties.test_memory"], {"where": Path("/"), "pyargs": True}, True),
+        (["properties_of_theirs"], {"where": Path("/"), "pyargs": True}, False),
+        (["tests"], {"spec": ["their.specs"]}, True),
+    ],
+)
+def test_runs_that_concern_the_plugin(
+    args: list[str], options: dict[str, Any], concerned: bool
+) -> None:
+    """Properties by path or import name, the whole checkout, or any run that names a spec."""
+    config = SimpleNamespace(
+        args=args,
+        invocation_params=SimpleNamespace(dir=options.pop("where", CHECKOUT)),
+        getoption=lambda name: options.get(name),
+    )
+    assert plugin.concerned(config) is concerned
+
+
+@pytest.mark.parametrize(
+    ("allowed", "cards", "workers"),
+    [
+        (None, 4, {"gw0": "0", "gw1": "1", "gw3": "3", "gw5": "1"}),
+        ("1", 1, {"gw0": "1", "gw7": "1"}),
+        ("2, 5", 2, {"gw0": "2", "gw1": "5", "gw2": "2"}),
+        ("GPU-abc,GPU-def", 2, {"gw1": "GPU-def"}),
+    ],
+)
+def test_workers_stay_inside_the_callers_cards(
+    environment: pytest.MonkeyPatch, allowed: str | None, cards: int, workers: dict[str, str]
+) -> None:
+    """One card each, round robin over those that the caller may use; also after a restart."""
+    environment.setattr(lanes, "gpus", lambda: cards)
+    for worker, card in workers.items():
+        environment.delenv("BITPROOF_DEVICES", raising=False)
+        if allowed is not None:
+            environment.setenv("CUDA_VISIBLE_DEVICES", allowed)
+        for _ in range(2):
+            suite.separate(worker)
+            assert os.environ["CUDA_VISIBLE_DEVICES"] == card
+        if allowed is None:
+            environment.delenv("CUDA_VISIBLE_DEVICES")
+
+
+def test_processes_compile_into_caches_of_their_own(
+    environment: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A worker never shares a cache, a lone process keeps the caller's."""
+    environment.chdir(tmp_path)
+    environment.setattr(lanes, "gpus", lambda: 0)
+    environment.delenv("TRITON_CACHE_DIR", raising=False)
+    seen = []
+    for worker in ("", "gw0", "gw1"):
+        suite.separate(worker)
+        seen.append(Path(os.environ["TRITON_CACHE_DIR"]))
+        assert seen[-1].is_absolute()
+    assert len(set(seen)) == 3
+    environment.setenv("TRITON_CACHE_DIR", "/theirs")
+    suite.separate("")
+    assert os.environ["TRITON_CACHE_DIR"] == "/theirs"
+    assert "CUDA_VISIBLE_DEVICES" not in os.environ
+
+
+@pytest.mark.parametrize(
+    ("check", "lane", "profile", "examples"),
+    [
+        ("agreement", "interpreter", profiles.DEFAULT, 400),
+        ("memory", "interpreter", profiles.DEFAULT, 200),
+        ("reproducibility", "interpreter", profiles.DEFAULT, 50),
+        ("agreement", "interpreter", profiles.CI, 400),
+        ("agreement", "cuda", profiles.NIGHTLY, 20_000),
+        ("agreement", "cuda", "theirs", 1600),
+    ],
+)
+def test_examples_fit_the_budget_of_launches(
+    check: str, lane: str, profile: str, examples: int
+) -> None:
+    """A check that launches more gets fewer examples; the nightly run spends many times as much."""
+    assert profiles.examples(variant(), check, lane, profile) == examples
+    claim = variant(launches={lane: 6}, reproducible=Bitwise(control=scaled))
+    assert profiles.examples(claim, "reproducibility", lane, profile) >= 3
