@@ -90,6 +90,30 @@ def far_row_wide(x, y, row, stride, BLOCK: tl.constexpr):
 
 
 @triton.jit
+def scale_blocks(x, y, scale, rows, columns, BLOCK: tl.constexpr):
+    """Divide each block of a matrix by its largest magnitude."""
+    row = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)[:, None]
+    column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    inside = (row < rows) & (column < columns)
+    block = tl.load(x + row * columns + column, mask=inside)
+    largest = tl.max(tl.max(tl.abs(block), axis=1), axis=0)
+    tl.store(scale + tl.program_id(0) * tl.num_programs(1) + tl.program_id(1), largest)
+    tl.store(y + row * columns + column, block / largest, mask=inside)
+
+
+@triton.jit
+def scale_whole_columns(x, y, scale, rows, columns, BLOCK: tl.constexpr):
+    """The same, as if the last block of a row were whole."""
+    row = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)[:, None]
+    column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    inside = (row < rows) & (column < columns)
+    block = tl.load(x + row * columns + column, mask=inside)
+    largest = tl.max(tl.max(tl.abs(block), axis=1), axis=0)
+    tl.store(scale + tl.program_id(0) * tl.num_programs(1) + tl.program_id(1), largest)
+    tl.store(y + row * columns + column, block / largest, mask=row < rows)  # here
+
+
+@triton.jit
 def add_everywhere(total, BLOCK: tl.constexpr):
     """An unmasked atomic."""
     tl.atomic_add(total + tl.arange(0, BLOCK), 1.0)  # here
@@ -163,6 +187,27 @@ def test_strided_and_expanded_views_are_inside(watched):
     out = torch.zeros(8, 8)
     assert not watched(copy_rows, whole[0].expand(8, 8), out, 0, 8, 8).violations
     assert torch.equal(out, whole[0].expand(8, 8))
+
+
+def test_partial_blocks_stay_inside(watched):
+    """(1536, 1560) in blocks of 128: the last block of a row is partial, memory around is untouched."""
+    memory = torch.full((1536 * 1560 + 256,), 7.0)
+    y = memory[128:-128].view(1536, 1560)
+    x, scale = torch.ones(1536, 1560), torch.zeros(12, 13)
+    assert not watched(scale_blocks, x, y, scale, 1536, 1560, 128, grid=(12, 13)).violations
+    assert torch.equal(y, x)
+    assert torch.equal(memory[:128], memory[-128:])
+    assert memory[-1].item() == 7.0
+
+
+def test_a_partial_block_written_whole_is_reported(watched):
+    """In a row-major matrix, what passes a row's end lands in the next row, where another program wrote."""
+    x, y, scale = torch.ones(40, 44), torch.zeros(40, 44), torch.zeros(3, 3)
+    x[:, :16] = 2.0
+    watch = watched(scale_whole_columns, x, y, scale, 40, 44, 16, grid=(3, 3))
+    kinds = {violation.kind for violation in watch.violations}
+    assert kinds == {"race", "bounds"}
+    assert {violation.line for violation in watch.violations} == {marked(scale_whole_columns)}
 
 
 @pytest.fixture
