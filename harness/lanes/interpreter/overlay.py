@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import importlib
-import importlib.util
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -73,8 +72,6 @@ def install() -> None:
     if _installed:
         return
     for subject in SUBJECTS:
-        if importlib.util.find_spec(f"{__package__}.{subject}") is None:
-            continue
         module = importlib.import_module(f"{__package__}.{subject}")
         for patch in module.patches():
             original = getattr(patch.owner, patch.name, None) or _missing(patch.name)
