@@ -59,7 +59,7 @@ def entry(search: Search, *, report: str = "", record: Path | None = None) -> En
 def lines(entries: Sequence[Entry]) -> list[str]:
     """A line for each kernel: examples, launch outcomes other than passed, controls, coverage."""
     by_kernel: dict[str, list[Entry]] = collections.defaultdict(list)
-    for item in entries:
+    for item in sorted(entries, key=lambda item: item.check):
         by_kernel[item.kernel].append(item)
     return [line for kernel in sorted(by_kernel) for line in _kernel(kernel, by_kernel[kernel])]
 
@@ -70,7 +70,7 @@ def _kernel(kernel: str, entries: list[Entry]) -> list[str]:
         covered.update(item.covered)
     checks = ", ".join(
         f"{item.check} {item.examples}" + ("" if item.outcome == "passed" else f" ({item.outcome})")
-        for item in sorted(entries, key=lambda item: item.check)
+        for item in entries
     )
     found = [f"{kernel}: {checks} in {sum(item.seconds for item in entries):.1f} s"]
     if covered:
