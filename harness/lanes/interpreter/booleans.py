@@ -1,6 +1,6 @@
 """`and`, `or`, `not`, comparison chains and conditions on tensors, as the compiler reads them.
 
-The interpreter runs them as Python, which asks a tensor for its truth: of a block it takes True. The
+The interpreter runs them as Python, which asks a tensor for its truth, and a block is always true. The
 compiler combines tensors elementwise (constants still cut short), and refuses a condition that is a
 block, an operand that is not boolean, and, before triton 3.9, a chain of comparisons.
 """
@@ -32,11 +32,8 @@ _RELATIONS: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
 
 
 def patches() -> list[Patch]:
-    """The rewriting of a kernel's source, and the truth of a block."""
-    return [
-        Patch(interpreter.FunctionRewriter, "_transform_ast", _rewriting),
-        Patch(interpreter, "_patch_lang_tensor", _asking_for_truth),
-    ]
+    """The rewriting of a kernel's source."""
+    return [Patch(interpreter.FunctionRewriter, "_transform_ast", _rewriting)]
 
 
 def _rewriting(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -45,25 +42,6 @@ def _rewriting(original: Callable[..., Any]) -> Callable[..., Any]:
         return ast.fix_missing_locations(_Rewriter().visit(original(self, source)))
 
     return transform
-
-
-def _asking_for_truth(original: Callable[..., Any]) -> Callable[..., Any]:
-    def patch_tensor(tensor: Any, scope: Any) -> None:
-        original(tensor, scope)
-        if state.current is None:
-            return
-        of_scalar = tensor.__bool__
-
-        def truth(self: Any) -> bool:
-            if self.type.is_block():
-                raise Unsupported(
-                    "compiled code has no truth of a block: use tl.where, or reduce it to a scalar"
-                )
-            return bool(of_scalar(self))
-
-        scope.set_attr(tensor, "__bool__", truth)
-
-    return patch_tensor
 
 
 class _Rewriter(ast.NodeTransformer):
@@ -92,11 +70,24 @@ class _Rewriter(ast.NodeTransformer):
             called.args.insert(0, ast.Constant(" ".join(type(op).__name__ for op in node.ops)))
         return called
 
+    def visit_If(self, node: ast.If) -> ast.AST:
+        return self._with_test(node, _bitproof_truth)
+
+    def visit_While(self, node: ast.While) -> ast.AST:
+        return self._with_test(node, _bitproof_truth)
+
+    def visit_IfExp(self, node: ast.IfExp) -> ast.AST:
+        return self._with_test(node, _bitproof_truth)
+
     def visit_Assert(self, node: ast.Assert) -> ast.AST:
+        return self._with_test(node, _bitproof_holds)
+
+    def _with_test(
+        self, node: ast.If | ast.While | ast.IfExp | ast.Assert, reading: Callable[[Any], Any]
+    ) -> ast.AST:
         self.generic_visit(node)
-        node.test = ast.copy_location(
-            ast.Call(ast.Name(_bitproof_holds.__name__, ast.Load()), [node.test], []), node.test
-        )
+        name = ast.Name(reading.__name__, ast.Load())
+        node.test = ast.copy_location(ast.Call(name, [node.test], []), node.test)
         return node
 
 
@@ -166,6 +157,14 @@ def _bitproof_chained(relations: str, *operands: Callable[[], Any]) -> Any:
     return result
 
 
+def _bitproof_truth(condition: Any) -> Any:
+    if _is_tensor(condition) and condition.type.is_block():
+        raise Unsupported(
+            "compiled code has no truth of a block: use tl.where, or reduce it to a scalar"
+        )
+    return condition
+
+
 def _bitproof_holds(test: Any) -> bool:
     if _is_tensor(test):
         tl.device_assert(test)
@@ -174,6 +173,13 @@ def _bitproof_holds(test: Any) -> bool:
 
 
 _HELPERS = {
-    function.__name__: function
-    for function in (_bitproof_all, _bitproof_any, _bitproof_no, _bitproof_chained, _bitproof_holds)
+    helper.__name__: helper
+    for helper in (
+        _bitproof_all,
+        _bitproof_any,
+        _bitproof_no,
+        _bitproof_chained,
+        _bitproof_truth,
+        _bitproof_holds,
+    )
 }
