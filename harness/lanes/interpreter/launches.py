@@ -29,6 +29,8 @@ from harness.lanes.interpreter.waiting import Patience
 # What `_patch_lang` looks at to decide which modules to patch: here, all that it knows.
 _EVERYTHING = SimpleNamespace(__globals__={"tl": tl, "core": tl.core})
 
+_CHANGES: list[tuple[Any, str, Any]] = []
+
 
 def patches() -> list[Patch]:
     """Launches run in the session's order, and nested calls find the language patched already."""
@@ -88,14 +90,26 @@ def _language(session: state.Session) -> Iterator[None]:
     builder.options = dataclasses.replace(
         options, sanitize_overflow=False, debug=session.watch is not None
     )
-    scope = interpreter._patch_lang(_EVERYTHING)
-    # triton 3.6 converts an array of one element, which numpy 2.4 no longer does.
-    scope.set_attr(tl.tensor, "__index__", lambda scalar: int(scalar.handle.data.item()))
+    scope = _patched()
     try:
         yield
     finally:
         scope.restore()
         builder.options = options
+
+
+def _patched() -> Any:
+    """The scope of Triton's language, interpreted; what to set is found out once and then remembered."""
+    if _CHANGES:
+        scope = interpreter._LangPatchScope()
+        for owner, name, value in _CHANGES:
+            scope.set_attr(owner, name, value)
+        return scope
+    scope = interpreter._patch_lang(_EVERYTHING)
+    # triton 3.6 converts an array of one element, which numpy 2.4 no longer does.
+    scope.set_attr(tl.tensor, "__index__", lambda scalar: int(scalar.handle.data.item()))
+    _CHANGES.extend((owner, name, vars(owner)[name]) for owner, name, _ in scope._changes)
+    return scope
 
 
 def _announce(
