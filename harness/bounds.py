@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from harness.errors import SpecError
 from oracles import formats
+from oracles.estimates import Estimate
 
 Array = NDArray[Any]
 
@@ -36,12 +37,12 @@ class Bound(Protocol):
         """The bound in words, for reports."""
         ...
 
-    def judge(self, got: Array, expected: Array) -> Judgement | None:
+    def judge(self, got: Array, expected: Array | Estimate) -> Judgement | None:
         """Compare arrays of one shape; None means equal in the strictest sense, with nothing to report.
 
-        `got` has the output's own dtype (an ml_dtypes type for small floats), `expected` that dtype or
-        float64. NaN elements are judged too: a NaN equals any NaN and nothing else. Raises SpecError
-        where the bound says nothing about such an output.
+        `got` has the output's own dtype (an ml_dtypes type for small floats), `expected` that dtype,
+        float64, or an oracle's estimate. NaN elements are judged too: a NaN equals any NaN and nothing
+        else. Raises SpecError where the bound says nothing about such an output.
         """
         ...
 
@@ -55,8 +56,9 @@ class ExactBits:
         """The bound in words."""
         return "exact bits, any NaN equal to any NaN"
 
-    def judge(self, got: Array, expected: Array) -> Judgement | None:
+    def judge(self, got: Array, expected: Array | Estimate) -> Judgement | None:
         """Raises SpecError when the oracle's dtype is not the output's: bits of what?"""
+        expected = _exact(expected)
         if expected.dtype != got.dtype:
             raise SpecError(
                 f"an exact bound needs the oracle in the output's dtype {got.dtype}, "
@@ -85,8 +87,9 @@ class Ulps:
         """The bound in words."""
         return f"{self.count:g} ulp, because {self.because}"
 
-    def judge(self, got: Array, expected: Array) -> Judgement | None:
+    def judge(self, got: Array, expected: Array | Estimate) -> Judgement | None:
         """NaN must meet NaN and an infinity the same infinity before any distance counts."""
+        expected = _exact(expected)
         fmt = _format(got.dtype)
         if fmt is None:
             raise SpecError(f"ulps says nothing of an output in {got.dtype}: declare another bound")
@@ -102,6 +105,37 @@ class Ulps:
         return Judgement(bad=bad, distance=distance, allowed=self.count, unit="ulp")
 
 
+@dataclass(frozen=True, kw_only=True)
+class ForwardError:
+    """Inside the interval that the oracle derives for each element from the operation itself.
+
+    Zeros have no sign here, and an output of integer type is compared by its numbers.
+    """
+
+    because: str
+
+    @property
+    def formula(self) -> str:
+        """The bound in words."""
+        return f"forward error, {self.because}"
+
+    def judge(self, got: Array, expected: Array | Estimate) -> Judgement | None:
+        """NaN must meet NaN. Raises SpecError where the oracle answers without an interval."""
+        if not isinstance(expected, Estimate):
+            raise SpecError("a forward error needs an oracle that answers with an Estimate")
+        with np.errstate(invalid="ignore"):  # widening a signalling NaN, infinity less infinity
+            wide = got.astype(np.float64)
+            distance = np.abs(wide - expected.value)
+            below = wide < expected.value
+            allowed = np.where(below, expected.value - expected.low, expected.high - expected.value)
+            inside = (expected.low <= wide) & (wide <= expected.high)
+        inside = np.where(np.isnan(expected.value), np.isnan(wide), inside)
+        distance = np.where(inside & ~np.isfinite(distance), 0.0, distance)
+        distance = np.where(np.isnan(distance), np.inf, distance)
+        allowed = np.where(np.isfinite(allowed), np.maximum(allowed, 0.0), 0.0)
+        return Judgement(bad=~inside, distance=distance, allowed=allowed, unit="of the value")
+
+
 def exact_bits() -> ExactBits:
     """The tightest bound: the output's bit patterns are the oracle's."""
     return ExactBits()
@@ -114,9 +148,22 @@ def ulps(count: float, *, because: str) -> Ulps:
     return Ulps(count=count, because=because)
 
 
+def forward_error(*, because: str) -> ForwardError:
+    """Inside the oracle's `Estimate`; `because` is its derivation in words, for reports."""
+    if not because:
+        raise SpecError("a forward error needs its derivation in words")
+    return ForwardError(because=because)
+
+
 def is_float(dtype: np.dtype[Any]) -> bool:
     """Whether a numpy or ml_dtypes dtype holds floating-point values."""
     return not (np.issubdtype(dtype, np.integer) or np.issubdtype(dtype, np.bool_))
+
+
+def _exact(expected: Array | Estimate) -> Array:
+    if isinstance(expected, Estimate):
+        raise SpecError("the oracle answers with an Estimate: declare a forward_error for it")
+    return expected
 
 
 def _format(dtype: np.dtype[Any]) -> formats.Format | None:

@@ -32,6 +32,7 @@ class Search:
     measures: dict[str, float] = field(default_factory=dict)
     counts: collections.Counter[str] = field(default_factory=collections.Counter)
     reasons: set[str] = field(default_factory=set)
+    demanded: bool = False
     seconds: float = 0.0
     case: Case | None = None
     inputs: Inputs | None = None
@@ -62,11 +63,12 @@ class Search:
     def undemonstrated(self) -> str:
         """Why what passed shows too little, "" where it does not.
 
-        A control that varied on no output shows nothing, and each invariance has to apply somewhere.
+        A control that varied on no output shows nothing, and where the claim says which have to vary
+        (`demanded`), on one of them; each invariance has to apply somewhere.
         """
         if not self.outcomes[Outcome.PASSED] or not self.counts:
             return ""
-        if self.check == "invariances":
+        if self.check == "invariances" or self.demanded:
             idle = sorted(name for name, count in self.counts.items() if not count)
             return f"never {idle[0]}" if idle else ""
         return "" if self.counts.total() else "its control never varied"
@@ -105,7 +107,8 @@ def search(
     A failure that does not repeat is a finding too: the kernel gave two answers to one case. `execute`
     judges one case; by default that happens here, see `isolation` for elsewhere.
     """
-    result = Search(check=check, kernel=spec.name)
+    demanded = check == "reproducibility" and bool(spec.reproducible.varies)
+    result = Search(check=check, kernel=spec.name, demanded=demanded)
     began = time.perf_counter()
 
     def here(case: Case) -> tuple[Inputs, Findings]:
@@ -128,7 +131,10 @@ def search(
             result.case, result.inputs, result.findings = case, inputs, findings
             raise _Rejected
 
-    judge.__name__ = f"{check}_{spec.name}"  # part of the key under which examples are kept
+    # As Hypothesis' pytest plugin does for each test: examples are kept, and seeds derived, for each
+    # kernel and check apart.
+    identity = f"{check} {spec.name}".encode()
+    judge._hypothesis_internal_add_digest = identity  # type: ignore[attr-defined]
     phases = (Phase.reuse, Phase.generate, Phase.shrink) if shrink else (Phase.generate,)
     chosen = settings(base or settings(), max_examples=max_examples, phases=phases, **_ALWAYS)
     try:

@@ -8,7 +8,7 @@ See CONTRIBUTING.md for the steps and `kernels/` for examples.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,7 +20,14 @@ from harness.case import Case, Inputs, Launch
 from harness.errors import SpecError
 from oracles.rounding import Mode, Overflow
 
-CHECKS = ("agreement", "invariances", "memory", "reproducibility")
+CHECKS = (
+    "agreement",
+    "compile_cache",
+    "invariances",
+    "memory",
+    "reproducibility",
+    "streams",
+)
 LANES = ("cuda", "interpreter")
 
 Tensors = Mapping[str, Tensor]
@@ -33,10 +40,13 @@ class Bitwise:
 
     The claim must be shown able to fail: by `control`, the launcher of a variant that is expected to
     vary on the same cases, or by `shown_by`, the name of a planted fault that the reproducibility check
-    catches.
+    catches. `outputs` are those the claim is about, all where none are named; `varies` are those of
+    which the control must be seen to vary, any one of them where none are named.
     """
 
     runs: int = 8
+    outputs: frozenset[str] = frozenset()
+    varies: frozenset[str] = frozenset()
     control: Callable[[Tensors, Params], dict[str, Tensor]] | None = None
     shown_by: str | None = None
 
@@ -121,6 +131,9 @@ class KernelSpec:
     inplace       input tensors that the kernel writes; all others must come back untouched
     refuses       exception types by which the launcher refuses inputs outside its contract
     limits        what a lane cannot check, and why
+    unwritten     params -> the outputs that such a configuration leaves as it found them: the lanes
+                  drop them, and nothing compares what they hold
+    resized       inputs -> inputs that differ in what must never add a compiled variant
     launches      launches that a check may spend on this kernel in a default run, by lane
     program       (output, index, inputs) -> the program or tile that wrote an element, for reports
     elementwise   for a cast of fp32 elements: what it rounds to, which `bitproof sweep` goes by
@@ -139,6 +152,8 @@ class KernelSpec:
     inplace: frozenset[str] = frozenset()
     refuses: tuple[type[Exception], ...] = ()
     limits: tuple[Limit, ...] = ()
+    unwritten: Callable[[Params], frozenset[str]] | None = None
+    resized: Callable[[Inputs], Iterable[Inputs]] | None = None
     launches: Mapping[str, int] = field(default_factory=lambda: {"cuda": 1600, "interpreter": 400})
     program: Callable[[str, tuple[int, ...], Inputs], str] | None = None
     elementwise: Elementwise | None = None
@@ -186,6 +201,11 @@ class KernelSpec:
         claim = self.reproducible
         if claim.runs < 2:
             raise SpecError(f"{where}: reproducibility needs at least 2 runs, got {claim.runs}")
+        unknown = sorted((claim.outputs | claim.varies) - set(self.bounds))
+        if unknown:
+            raise SpecError(f"{where}: its bitwise claim names {unknown[0]!r}, which has no bound")
+        if claim.varies and claim.control is None:
+            raise SpecError(f"{where}: its bitwise claim says what varies but has no control")
         shown = [f for f in self.faults if f.name == claim.shown_by]
         if not shown and (claim.control is None or claim.shown_by is not None):
             raise SpecError(
@@ -202,3 +222,7 @@ class KernelSpec:
         launch = params.get("launch", Launch())
         assert isinstance(launch, Launch)
         return launch
+
+    def left_out(self, params: Params) -> frozenset[str]:
+        """The outputs that the configuration `params` leaves unwritten."""
+        return self.unwritten(params) if self.unwritten else frozenset()

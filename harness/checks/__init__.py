@@ -11,7 +11,14 @@ from collections.abc import Callable
 import torch
 
 from harness.case import Inputs
-from harness.checks import agreement, invariances, memory, reproducibility
+from harness.checks import (
+    agreement,
+    compile_cache,
+    invariances,
+    memory,
+    reproducibility,
+    streams,
+)
 from harness.errors import UsageError
 from harness.lanes.base import Lane, LaunchFailed
 from harness.outcomes import Findings, Outcome, classify
@@ -21,16 +28,22 @@ Check = Callable[[KernelSpec, Inputs, Lane], Findings]
 
 _CHECKS: dict[str, Check] = {
     "agreement": agreement.check,
+    "compile_cache": compile_cache.check,
     "invariances": invariances.check,
     "memory": memory.check,
     "reproducibility": reproducibility.check,
+    "streams": streams.check,
 }
 assert tuple(sorted(_CHECKS)) == CHECKS
 
 
 def names(spec: KernelSpec) -> tuple[str, ...]:
     """The checks that apply to `spec`, sorted."""
-    return tuple(name for name in CHECKS if name != "invariances" or spec.invariances)
+    undeclared = {
+        "compile_cache": spec.resized is None,
+        "invariances": not spec.invariances,
+    }
+    return tuple(name for name in CHECKS if not undeclared.get(name))
 
 
 def cost(check: str, spec: KernelSpec) -> int:
@@ -38,9 +51,11 @@ def cost(check: str, spec: KernelSpec) -> int:
     claim = spec.reproducible
     return {
         "agreement": 1,
+        "compile_cache": 2,
         "invariances": 1 + len(spec.invariances),
         "memory": 2,
         "reproducibility": claim.runs * (1 if claim.control is None else 2),
+        "streams": 1,
     }[check]
 
 

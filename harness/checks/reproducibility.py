@@ -23,18 +23,21 @@ def check(spec: KernelSpec, inputs: Inputs, lane: Lane) -> Findings:
     Every run gets fresh memory under another poison, and whatever else the lane varies. Where the spec
     names a control, it runs on the same inputs; `counts` says for which outputs it varied.
     """
+    claim = spec.reproducible
     runs, varied = _repeat(spec, inputs, lane)
     findings: list[Finding] = []
     for name, turn in varied.items():
+        if claim.outputs and name not in claim.outputs:
+            continue
         finding = compare.same_bits(name, runs[0][name], runs[turn][name], f"run {turn + 1}")
         assert finding is not None
         findings.append(finding)
     verdict = judged(findings, runs=float(len(runs)))
-    if spec.reproducible.control is None:
+    if claim.control is None:
         return verdict
-    control = dataclasses.replace(spec, run=spec.reproducible.control)
-    _, wavered = _repeat(control, inputs, lane)
-    counts = {f"control varied: {name}": int(name in wavered) for name in sorted(runs[0])}
+    _, wavered = _repeat(dataclasses.replace(spec, run=claim.control), inputs, lane)
+    judged_by = claim.varies or claim.outputs or set(runs[0])
+    counts = {f"control varied: {name}": int(name in wavered) for name in sorted(judged_by)}
     return dataclasses.replace(verdict, counts=counts)
 
 

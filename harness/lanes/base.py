@@ -22,12 +22,14 @@ class Variation:
 
     `turn` numbers the run: it picks the poison, and whatever else the lane can vary (streams and a
     competing kernel on CUDA, the order of programs in the interpreter). `watched` asks for the
-    sanitizer where the lane has one.
+    sanitizer where the lane has one, `delayed` for a side stream on which the inputs arrive late,
+    where the lane has streams.
     """
 
     turn: int = 0
     turns: int = 1
     watched: bool = False
+    delayed: bool = False
 
     @property
     def poison(self) -> int:
@@ -39,13 +41,15 @@ class Variation:
 class Launched:
     """One run of a launcher: its outputs, the inputs as it left them, and the memory they lie in.
 
-    `violations` are the sanitizer's reports (interpreter lane only), each a dataclass with a `text`.
+    `violations` are the sanitizer's reports (interpreter lane only), each a dataclass with a `text`;
+    `compiled` counts the variants that the run compiled (cuda lane only).
     """
 
     outputs: Mapping[str, Tensor]
     inputs: Mapping[str, Tensor]
     arena: Arena
     violations: tuple[Any, ...] = ()
+    compiled: int = 0
 
 
 class LaunchFailed(Exception):
@@ -111,7 +115,9 @@ def call(
         except Exception as error:
             raise LaunchFailed(spec.name) from error
     require_subnormals()
-    return _named_tensors(spec, outputs), tensors
+    named = _named_tensors(spec, outputs)
+    left_out = spec.left_out(parameters(inputs))
+    return {name: named[name] for name in named if name not in left_out}, tensors
 
 
 def _named_tensors(spec: KernelSpec, outputs: Any) -> dict[str, Tensor]:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import torch
+from triton import knobs
 
 from harness.case import Inputs
 from harness.lanes.arena import Arena
@@ -26,22 +30,30 @@ class CudaLane:
         return torch.device("cuda", 0)
 
     def run(self, spec: KernelSpec, inputs: Inputs, variation: Variation) -> Launched:
-        """Odd turns run on a side stream, every second pair beside a competing kernel."""
+        """Odd turns run on a side stream, every second pair beside a competing kernel.
+
+        A delayed run is on the side stream too, behind a kernel that idles for about 20 ms: neither
+        the inputs nor the poison are in place while the launcher issues its work.
+        """
         arena = Arena(device=self.device, poison=variation.poison)
         here = torch.cuda.current_stream()
+        compiled: list[object] = []
         if variation.turn % 4 >= 2:
             _compete()
-        if variation.turn % 2 == 0:
-            outputs, tensors = call(spec, inputs, arena)
-            return Launched(outputs=outputs, inputs=tensors, arena=arena)
+        if variation.turn % 2 == 0 and not variation.delayed:
+            with _noting_compilations(compiled):
+                outputs, tensors = call(spec, inputs, arena)
+            return Launched(outputs=outputs, inputs=tensors, arena=arena, compiled=len(compiled))
         side = _stream("side")
         side.wait_stream(here)
-        with torch.cuda.stream(side):
+        with torch.cuda.stream(side), _noting_compilations(compiled):
+            if variation.delayed:
+                torch.cuda._sleep(_DELAY)  # type: ignore[no-untyped-call]
             outputs, tensors = call(spec, inputs, arena)
         here.wait_stream(side)
         for block in arena.blocks:
             block.buffer.record_stream(here)
-        return Launched(outputs=outputs, inputs=tensors, arena=arena)
+        return Launched(outputs=outputs, inputs=tensors, arena=arena, compiled=len(compiled))
 
     def launch(self, spec: KernelSpec, tensors: Tensors, params: Params) -> dict[str, torch.Tensor]:
         """One call on the current stream; returns before the card is done."""
@@ -64,6 +76,25 @@ class CudaLane:
             "card": f"{card.name} (sm_{card.major}{card.minor})",
             **libraries(),
         }
+
+
+_DELAY = 40_000_000  # clock cycles
+
+
+@contextlib.contextmanager
+def _noting_compilations(compiled: list[object]) -> Iterator[None]:
+    """Append the key of every variant that triton finds in no cache of this process."""
+    earlier = knobs.runtime.jit_cache_hook
+
+    def note(*args: Any, **kwargs: Any) -> bool:
+        compiled.append(kwargs.get("key"))
+        return bool(earlier(*args, **kwargs)) if earlier else False
+
+    knobs.runtime.jit_cache_hook = note
+    try:
+        yield
+    finally:
+        knobs.runtime.jit_cache_hook = earlier
 
 
 @functools.cache

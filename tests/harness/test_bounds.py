@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.bounds import exact_bits, ulps
+from harness.bounds import exact_bits, forward_error, ulps
 from harness.errors import SpecError
 from oracles import formats
+from oracles.estimates import around
 
 FLOATS = [
     np.dtype(dtype)
@@ -189,3 +190,34 @@ def test_formulas_are_words() -> None:
     """What a report prints of a bound."""
     assert exact_bits().formula == "exact bits, any NaN equal to any NaN"
     assert ulps(1.5, because="one product").formula == "1.5 ulp, because one product"
+
+
+def test_a_forward_error_judges_each_element_by_its_own_interval() -> None:
+    """On the interval's ends is inside, the next float beyond is not; NaN asks for NaN alone."""
+    value = np.array([1.0, 1.0, 1.0, np.nan, 2.0, np.nan])
+    error = np.array([2.0**-23, 2.0**-23, 0.0, 1.0, np.inf, 1.0])
+    got = np.array([1 + 2**-23, 1 + 2**-22, 1.0, np.nan, np.inf, 1.0], dtype=np.float32)
+    judged = forward_error(because="a reason").judge(got, around(value, error))
+    assert judged is not None
+    assert judged.bad.tolist() == [False, True, False, False, False, True]
+    assert judged.distance[:3].tolist() == [2.0**-23, 2.0**-22, 0.0]
+
+
+def test_a_forward_error_reads_small_floats_and_integers_as_numbers() -> None:
+    """A code of e4m3 is its value, a byte its number, and zeros have no sign."""
+    for got in (np.array([-0.0, 2.0], dtype=ml_dtypes.float8_e4m3fn), np.array([0, 2], np.uint8)):
+        judged = forward_error(because="a reason").judge(got, around(np.array([0.0, 2.0]), 0.0))
+        assert judged is not None
+        assert not judged.bad.any()
+
+
+def test_estimates_and_bounds_have_to_fit() -> None:
+    """An estimate is no exact answer, and a plain answer has no interval."""
+    estimate, got = around(np.ones(1), 0.0), np.ones(1, dtype=np.float32)
+    for bound in (exact_bits(), ulps(1, because="a reason")):
+        with pytest.raises(SpecError, match="declare a forward_error"):
+            bound.judge(got, estimate)
+    with pytest.raises(SpecError, match="needs an oracle that answers with an Estimate"):
+        forward_error(because="a reason").judge(got, got)
+    with pytest.raises(SpecError, match="needs its derivation in words"):
+        forward_error(because="")

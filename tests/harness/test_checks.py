@@ -14,10 +14,11 @@ from torch import Tensor
 
 from harness import case as cases
 from harness import checks
+from harness.bounds import exact_bits
 from harness.case import Inputs, Launch
 from harness.errors import EnvironmentUnfit, Refused, SpecError, Unsupported, UsageError
 from harness.outcomes import Findings, Outcome
-from harness.spec import Bitwise, Invariance, KernelSpec, Limit, Params, Tensors
+from harness.spec import CHECKS, Bitwise, Invariance, KernelSpec, Limit, Params, Tensors
 from tests.harness.plain import CASE, SPEC, PlainLane, RowsCase, checked, scaled, variant
 
 
@@ -433,7 +434,7 @@ def test_a_limit_of_the_lane_is_unsupported_there_alone() -> None:
 def test_an_unknown_check_lists_the_known_ones() -> None:
     """One sentence."""
     with pytest.raises(
-        UsageError, match="unknown check 'speed': there are agreement, invariances, mem"
+        UsageError, match="unknown check 'speed': there are agreement, compile_cache, inv"
     ):
         checked("speed", SPEC)
 
@@ -452,16 +453,51 @@ def test_costs_count_launches() -> None:
         counted = dataclasses.replace(
             spec, run=run, reproducible=dataclasses.replace(claim, control=run)
         )
-        checked(check, counted)
-        assert len(launches) == checks.cost(check, counted), check
+        findings = checked(check, counted)
+        spent = 0 if findings.outcome is Outcome.UNSUPPORTED else checks.cost(check, counted)
+        assert len(launches) == spent, check
 
 
 def test_invariances_apply_to_specs_that_declare_some() -> None:
     """The other checks apply to every spec."""
-    assert checks.names(SPEC) == ("agreement", "memory", "reproducibility")
-    assert checks.names(variant(invariances=(_alone(),))) == (
-        "agreement",
-        "invariances",
-        "memory",
-        "reproducibility",
-    )
+    assert checks.names(SPEC) == ("agreement", "memory", "reproducibility", "streams")
+    assert checks.names(variant(invariances=(_alone(),), resized=lambda inputs: ())) == CHECKS
+
+
+def test_a_claim_says_which_outputs_it_is_about() -> None:
+    """Outputs outside the claim may vary, and the control is counted on those it has to vary."""
+
+    def both(y: Callable[[Tensors, Params], Any]) -> Callable[[Tensors, Params], dict[str, Tensor]]:
+        other = _drifting()
+        return lambda tensors, params: {
+            "y": y(tensors, params)["y"],
+            "z": other(tensors, params)["y"],
+        }
+
+    bounds = {"y": exact_bits(), "z": exact_bits()}
+    claim = Bitwise(control=both(_drifting()), outputs=frozenset({"y"}), varies=frozenset({"y"}))
+    findings = checked("reproducibility", _kernel(both(scaled), bounds=bounds, reproducible=claim))
+    assert findings.outcome is Outcome.PASSED
+    assert findings.counts == {"control varied: y": 1}
+
+
+def test_what_a_configuration_leaves_unwritten_is_compared_by_no_check() -> None:
+    """The declared output holds garbage, and agreement, memory and reproducibility all pass."""
+
+    def run(tensors: Tensors, params: Params) -> dict[str, Tensor]:
+        return {**scaled(tensors, params), "rest": torch.empty(3)}
+
+    bounds = {"y": exact_bits(), "rest": exact_bits()}
+    spec = _kernel(run, bounds=bounds, unwritten=lambda params: frozenset({"rest"}))
+    for check in ("agreement", "memory", "reproducibility"):
+        assert checked(check, spec).outcome is Outcome.PASSED, check
+    undeclared = _kernel(run, bounds=bounds)
+    assert checked("memory", undeclared).outcome is Outcome.FAILED
+
+
+@pytest.mark.parametrize("check", ["compile_cache", "streams"])
+def test_a_lane_without_a_gpu_says_what_it_lacks(check: str) -> None:
+    """Neither streams nor compiled variants exist there: unsupported, with the reason."""
+    findings = checked(check, variant(resized=lambda inputs: ()))
+    assert findings.outcome is Outcome.UNSUPPORTED
+    assert findings.reason.startswith("lane interpreter ")

@@ -32,7 +32,7 @@ def _limit(**changes: Any) -> tuple[Limit, ...]:
         ({"bounds": {}}, "has no bounds: declare one for each output"),
         ({"faults": ()}, "has no planted fault: add one"),
         ({"faults": (*FAULTS, FAULT)}, "two planted faults share a name"),
-        ({"faults": _fault(caught_by="luck")}, "names the check 'luck'; there are agreement, inv"),
+        ({"faults": _fault(caught_by="luck")}, "names the check 'luck'; there are agreement, comp"),
         (
             {"faults": _fault(lanes=("cuda",))},
             "'off by a factor' leaves out a lane without a reason",
@@ -58,6 +58,14 @@ def _limit(**changes: Any) -> tuple[Limit, ...]:
         (
             {"reproducible": Bitwise(control=scaled, shown_by="no such fault")},
             "names neither a control nor one of its planted faults",
+        ),
+        (
+            {"reproducible": Bitwise(control=scaled, varies=frozenset({"z"}))},
+            "its bitwise claim names 'z', which has no bound",
+        ),
+        (
+            {"reproducible": Bitwise(shown_by="reads fresh memory", varies=frozenset({"y"}))},
+            "its bitwise claim says what varies but has no control",
         ),
         (
             {"reproducible": Bitwise(shown_by="off by a factor")},

@@ -1,0 +1,28 @@
+"""Compile cache: sizes that change from call to call, such as token counts, never add a compiled variant."""
+
+from __future__ import annotations
+
+from harness.case import Inputs
+from harness.lanes.base import Lane, Variation
+from harness.outcomes import Finding, Findings, Outcome, judged
+from harness.spec import KernelSpec
+
+
+def check(spec: KernelSpec, inputs: Inputs, lane: Lane) -> Findings:
+    """One run, then one for each of the spec's resized inputs; triton's compilations are counted."""
+    if lane.device.type != "cuda":
+        return Findings(outcome=Outcome.UNSUPPORTED, reason=f"lane {lane.name} compiles nothing")
+    assert spec.resized is not None
+    lane.run(spec, inputs, Variation())
+    shapes = {name: tuple(tensor.shape) for name, tensor in inputs.tensors.items()}
+    findings = []
+    for other in spec.resized(inputs):
+        compiled = lane.run(spec, other, Variation()).compiled
+        if compiled:
+            changed = ", ".join(
+                f"{name} {shapes[name]} -> {tuple(tensor.shape)}"
+                for name, tensor in sorted(other.tensors.items())
+                if shapes[name] != tuple(tensor.shape)
+            )
+            findings.append(Finding(summary=f"{compiled} more compiled variants for {changed}"))
+    return judged(findings)

@@ -1,0 +1,9 @@
+"""Streams: a launcher's work waits for what is on the caller's stream already."""
+
+from harness.discovery import Found
+from harness.suite import Judge
+
+
+def test_streams(judge: Judge, kernel: Found) -> None:
+    """With a late producer on a side stream, every output still equals the oracle within its bound."""
+    judge("streams", kernel)
