@@ -7,6 +7,7 @@ an order) it takes from the inputs' seed, so that a replay chooses alike.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 
 import torch
 from torch import Tensor
@@ -70,11 +71,17 @@ def _rows(tensor: Tensor, order: Tensor) -> Tensor:
     return bits(tensor)[order].view(tensor.dtype)
 
 
-def negated(tensors: Sequence[str], flipped: Mapping[str, int], same: Sequence[str]) -> Invariance:
-    """Flipping the sign of every element of `tensors` flips the bits `flipped[name]` of each element.
+def negated(
+    tensors: Sequence[str],
+    outputs: Sequence[str],
+    *,
+    same: Sequence[str] = (),
+    packed: Mapping[str, int] = MappingProxyType({}),
+) -> Invariance:
+    """Flipping the sign bit of every element of `tensors` flips that of every element of `outputs`.
 
-    `flipped` maps an output to the mask of its sign bits, outputs in `same` do not change. Applies to
-    finite values: the sign of a NaN says nothing.
+    Outputs in `same` do not change; `packed` maps an output of several codes an element to the mask of
+    their sign bits. Applies to finite values: the sign of a NaN says nothing.
     """
 
     def transform(inputs: Inputs) -> Inputs | None:
@@ -83,15 +90,24 @@ def negated(tensors: Sequence[str], flipped: Mapping[str, int], same: Sequence[s
             tensor = inputs.tensors[name]
             if not bool(torch.isfinite(tensor).all()):
                 return None
-            sign = torch.iinfo(bits(tensor).dtype).min
-            changed[name] = (bits(tensor) ^ sign).view(tensor.dtype)
+            changed[name] = _flipped(tensor, _sign(tensor))
         return inputs.replace(**changed)
 
     def relate(found: Tensors, inputs: Inputs) -> Tensors:
-        turned = {n: (bits(found[n]) ^ mask).view(found[n].dtype) for n, mask in flipped.items()}
+        masks = {**{name: _sign(found[name]) for name in outputs}, **packed}
+        turned = {name: _flipped(found[name], mask) for name, mask in masks.items()}
         return {**turned, **{name: found[name] for name in same}}
 
     return Invariance(name="the signs flipped", transform=transform, relate=relate)
+
+
+def _sign(tensor: Tensor) -> int:
+    """The sign bit of the tensor's type, as its bits' integer type has it."""
+    return 0x80 if tensor.element_size() == 1 else torch.iinfo(bits(tensor).dtype).min
+
+
+def _flipped(tensor: Tensor, mask: int) -> Tensor:
+    return (bits(tensor) ^ mask).view(tensor.dtype)
 
 
 def scaled(
@@ -99,27 +115,32 @@ def scaled(
     same: Sequence[str],
     moved: Mapping[str, Callable[[Tensor, int], Tensor]],
     *,
+    along: Sequence[str] = (),
     steps: int = 3,
 ) -> Invariance:
     """`tensor` times 2^steps: outputs in `same` do not change, those in `moved` as their function says.
 
-    The function receives the first run's output and `steps`. Applies where every nonzero magnitude lies
-    from 2^-10 to 2^10, far from whatever a quantiser floors or saturates.
+    Tensors in `along`, all positive, are multiplied too. The functions receive the first run's output
+    and `steps`. Applies where every nonzero magnitude lies from 2^-10 to 2^10, far from whatever a
+    quantiser floors or saturates.
     """
 
     def transform(inputs: Inputs) -> Inputs | None:
-        x = inputs.tensors[tensor]
-        magnitude = x.abs()
-        plain = (magnitude >= 2.0**-10) & (magnitude <= 2.0**10) | (magnitude == 0)
-        if not bool(plain.all()):
+        scaled = (tensor, *along)
+        if not all(bool(_plain(inputs.tensors[name]).all()) for name in scaled):
             return None
-        return inputs.replace(**{tensor: x * 2.0**steps})
+        return inputs.replace(**{name: inputs.tensors[name] * 2.0**steps for name in scaled})
 
     def relate(found: Tensors, inputs: Inputs) -> Tensors:
         shifted = {name: move(found[name], steps) for name, move in moved.items()}
         return {**shifted, **{name: found[name] for name in same}}
 
     return Invariance(name=f"times 2^{steps}", transform=transform, relate=relate)
+
+
+def _plain(x: Tensor) -> Tensor:
+    magnitude = x.abs()
+    return (magnitude >= 2.0**-10) & (magnitude <= 2.0**10) | (magnitude == 0)
 
 
 def monotone(tensor: str, output: str) -> Invariance:

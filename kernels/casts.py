@@ -163,10 +163,9 @@ def _program(output: str, index: tuple[int, ...], inputs: Inputs) -> str:
 
 
 def _relations(target: str) -> tuple[Invariance, ...]:
-    sign = formats.by_name(target).sign_bit
     return (
         relations.rows_permuted(["x"], ["y"]),
-        relations.negated(["x"], {"y": sign if sign == 0x80 else -sign}, []),
+        relations.negated(["x"], ["y"]),
         relations.monotone("x", "y"),
         relations.fixed_points("x", "y", target),
     )

@@ -34,12 +34,10 @@ def largest_magnitude(x):
     return tl.max(magnitude, axis=1)
 
 
-def program(inputs: Inputs, index: tuple[int, ...], columns: int) -> str:
-    """Which program handles the group of `inputs["x"]` that column `columns` of row `index[0]` is in."""
-    group = inputs.params["group"]
+def program(inputs: Inputs, row: int, column: int, group: int) -> str:
+    """Which program handles the element of `x` at (row, column), for reports."""
     per_row = triton.cdiv(inputs.tensors["x"].shape[1], group)
-    number = index[0] * per_row + columns // group
-    return f"program ({number // tile(inputs.launch, group)},)"
+    return f"program ({(row * per_row + column // group) // tile(inputs.launch, group)},)"
 
 
 def tile(launch: Launch, group: int) -> int:

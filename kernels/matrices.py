@@ -87,6 +87,15 @@ class MatrixCase:
         }
         return [name for name, mask in found.items() if mask.any()]
 
+    def element(self, index: tuple[int, ...]) -> MatrixCase:
+        """The one element at `index`, as its bits."""
+        return self._explicit([widened(self.tensors(torch.device("cpu"))["x"])[index]])
+
+    def _explicit(self, words: Sequence[int]) -> MatrixCase:
+        bits = tuple(floats.hexadecimal(int(word)) for word in words)
+        values = Values(kind="explicit", bits=bits, target=self.values.target)
+        return replace(self, rows=1, columns=len(bits), values=values, launch=MatrixCase().launch)
+
     def narrow(self, output: str | None, index: tuple[int, ...]) -> MatrixCase:
         """One row of the few elements that decide `output[index]`: its own, the group's amax, a NaN."""
         row = widened(self.tensors(torch.device("cpu"))["x"])[index[0]]
@@ -102,10 +111,7 @@ class MatrixCase:
             largest = deciding[np.argmax(deciding & _MAGNITUDE)] if deciding.size else None
             if largest is not None and largest not in kept:
                 kept.append(largest)
-        kept += [0] * (-len(kept) % self.packed)
-        bits = tuple(floats.hexadecimal(int(word)) for word in kept)
-        explicit = Values(kind="explicit", bits=bits, target=self.values.target)
-        return replace(self, rows=1, columns=len(bits), values=explicit, launch=MatrixCase().launch)
+        return self._explicit(kept + [0] * (-len(kept) % self.packed))
 
 
 _DESCRIBED = 1 << 14

@@ -130,8 +130,9 @@ def _times(scale: Tensor, steps: int) -> Tensor:
 
 
 def _program(output: str, index: tuple[int, ...], inputs: Inputs) -> str:
-    column = index[1] * inputs.params["group"] if output == "scale" else index[1]
-    return groups.program(inputs, index, column)
+    group = inputs.params["group"]
+    column = index[1] * group if output == "scale" else index[1]
+    return groups.program(inputs, index[0], column, group)
 
 
 SPEC = KernelSpec(
@@ -146,7 +147,7 @@ SPEC = KernelSpec(
     invariances=(
         relations.row_alone(["x"], ["y", "scale"]),
         relations.rows_permuted(["x"], ["y", "scale"]),
-        relations.negated(["x"], {"y": 0x80}, ["scale"]),
+        relations.negated(["x"], ["y"], same=["scale"]),
         relations.scaled("x", ["y"], {"scale": _times}),
     ),
     strided=frozenset({"x"}),

@@ -79,10 +79,8 @@ def magnitudes(target: str) -> Words:
     return values.astype(np.float32).view(np.uint32).astype(np.int64)
 
 
-@cache
-def neighbourhood(target: str) -> Words:
-    """The words of `magnitudes` and the fp32 values just above and just below each, ascending."""
-    middle = magnitudes(target)
+def neighbourhood(middle: Words) -> Words:
+    """Words without sign, and those of the fp32 values just above and just below each, ascending."""
     return np.unique(np.concatenate([middle, middle + 1, np.maximum(middle - 1, 0)]))
 
 

@@ -20,7 +20,7 @@ def length(draw: Any, most: int, *, step: int = 1) -> int:
     choice = draw(st.integers(0, 15))
     if choice == 15:
         return 0
-    ceiling = 64 * most if choice >= 13 and _nightly() else most if choice % 2 else most // 4
+    ceiling = 64 * most if choice >= 13 and _nightly() else most
     return step * int(draw(st.integers(1, max(ceiling // step, 1))))
 
 

@@ -46,6 +46,7 @@ DTYPES: dict[str, torch.dtype] = {
     "bf16": torch.bfloat16,
     "fp16": torch.float16,
 }
+ONE = "0x3f800000"
 _SIGN = 0x80000000
 _MAGNITUDE = 0x7FFFFFFF
 _INFINITY = 0x7F800000
@@ -68,10 +69,12 @@ class Values:
 
     kind        normal      looks standard normal, times 2^exponent
                 uniform     in [-1, 1), times 2^exponent
-                lattice     values and midpoints of the format `target`, and their fp32 neighbours
-                anchored    the same times a scale drawn per block, which one element fixes
+                lattice     values and midpoints of the format `target`, and their fp32 neighbours,
+                            times `unit`
+                anchored    midpoints of `target` and their neighbours times a scale drawn per block
+                            within 2^(exponent ± 3), which one element fixes
                 edges       per block one element at, just below or just above the largest value of
-                            `target`, or 1, times a power of two; the others at most half of it
+                            `target`, or 1, times 2^(exponent ± 20); the others at most half of it
                 log         uniform in the exponent, within 16 of `exponent`
                 subnormal   fp32 subnormals and zeros
                 special     normal, one in sixteen a signed zero, infinity, NaN payload or extreme
@@ -82,6 +85,7 @@ class Values:
     seed        of the integer hash
     exponent    see above; -126 to 110
     target      the format that lattice, anchored and edges aim at
+    unit        an fp32 bit pattern
     bits        fp32 bit patterns
     blank       about half of the blocks are zeros that keep their signs
     patches     elements set outright, after all else
@@ -91,6 +95,7 @@ class Values:
     seed: int = 0
     exponent: int = 0
     target: str = "e4m3"
+    unit: str = ONE
     bits: tuple[str, ...] = ()
     blank: bool = False
     patches: tuple[Patch, ...] = ()
@@ -101,7 +106,7 @@ class Values:
             raise UsageError(f"values: exponent must be from -126 to 110, got {self.exponent}")
         if self.kind in ("range", "constant", "explicit") and not self.bits:
             raise UsageError(f"values of kind {self.kind!r} need at least one pattern in `bits`")
-        for pattern in (*self.bits, *(patch.bits for patch in self.patches)):
+        for pattern in (self.unit, *self.bits, *(patch.bits for patch in self.patches)):
             floats.word(pattern)
 
     def build(
@@ -245,26 +250,38 @@ def _special(values: Values, layout: _Layout) -> Tensor:
 
 
 def _lattice(values: Values, layout: _Layout) -> Tensor:
-    words = _hashed(values, layout)
-    table = _table(values.target, layout.device)
+    words = _picked(_table(values.target, layout.device), _hashed(values, layout))
+    if values.unit == ONE:
+        return words
+    unit = torch.tensor([floats.word(values.unit)], dtype=torch.int64, device=layout.device)
+    return _words(data.words_to_fp32(words) * data.words_to_fp32(unit))
+
+
+def _picked(table: Tensor, words: Tensor) -> Tensor:
+    """Magnitudes of a table and signs, both chosen by hashed words."""
     return table[(words & _MAGNITUDE) % table.numel()] | words & _SIGN
 
 
 def _anchored(values: Values, layout: _Layout) -> Tensor:
-    words, blocks = _lattice(values, layout), _hashed_blocks(values, layout)
-    words = torch.where(layout.chosen(blocks >> 8), _largest(values.target) | words & _SIGN, words)
-    # Half of the scales are powers of two, where a midpoint stays one; the others make the division
-    # round, and a product with the reciprocal round otherwise.
-    fraction = (blocks >> 4 & 0x7FFFFF) * (blocks & 1)
-    scale = data.words_to_fp32(fraction | (values.exponent + 127) << 23)
-    return _words(data.words_to_fp32(words) * layout.per_block(scale))
+    words, blocks = _hashed(values, layout), _hashed_blocks(values, layout)
+    middle = _picked(_table(f"{values.target} midpoints", layout.device), words)
+    largest = _largest(values.target) | words & _SIGN
+    middle = torch.where(layout.chosen(blocks >> 8), largest, middle)
+    # A scale that is a power of two, or that fp16 holds, keeps a midpoint one; with any other the
+    # division rounds, and a product with the reciprocal rounds otherwise.
+    short = torch.where(blocks & 2 == 0, 0x7FE000, 0)
+    fraction = blocks >> 2 & torch.where(blocks & 1 == 0, 0x7FFFFF, short)
+    exponent = ((blocks >> 25) % 7 - 3 + values.exponent).clamp(-126, 117)
+    scale = data.words_to_fp32(fraction | (exponent + 127) << 23)
+    return _words(data.words_to_fp32(middle) * layout.per_block(scale))
 
 
 def _edges(values: Values, layout: _Layout) -> Tensor:
     blocks = _hashed_blocks(values, layout)
-    top = torch.where(blocks & 1 == 0, _largest(values.target), floats.word("0x3f800000"))
-    exponent = ((blocks >> 1 & 7) - 4 + values.exponent).clamp(-126, 117)
-    edge = top + (exponent << 23) + (blocks >> 4) % 3 - 1
+    top = torch.where(blocks & 3 == 0, floats.word(ONE), _largest(values.target))
+    exponent = ((blocks >> 8) % 41 - 20 + values.exponent).clamp(-126, 117)
+    # Twice as often just above the edge, where a scale has to change, as at it or just below.
+    edge = top + (exponent << 23) + (blocks >> 6 & 3).clamp(max=2) - 1
     words = _hashed(values, layout)
     below = data.uniform(words) * layout.per_block(data.words_to_fp32((exponent + 126) << 23))
     sign = words & _SIGN
@@ -308,11 +325,17 @@ _GENERATORS: dict[Kind, Callable[[Values, _Layout], Tensor]] = {
 
 @cache
 def _table(name: str, device: torch.device) -> Tensor:
+    """Words to choose from, kept on the device that uses them."""
+    target, _, part = name.partition(" ")
     if name == "special":
-        return torch.tensor(list(floats.SPECIALS.values()), dtype=torch.int64, device=device)
-    if name == "fp16 patterns":
-        return torch.from_numpy(floats.words_of_fp16().copy()).to(device)
-    return torch.from_numpy(floats.neighbourhood(name).copy()).to(device)
+        words = np.array(list(floats.SPECIALS.values()), dtype=np.int64)
+    elif name == "fp16 patterns":
+        words = floats.words_of_fp16()
+    elif part == "midpoints":
+        words = floats.neighbourhood(floats.midpoints(target))
+    else:
+        words = floats.neighbourhood(floats.magnitudes(target))
+    return torch.tensor(words, device=device)
 
 
 def _largest(target: str) -> int:
@@ -324,8 +347,8 @@ _ANY_SIZE: tuple[Kind, ...] = ("normal", "uniform", "log", "special", "bits", "r
 CAST_KINDS: tuple[Kind, ...] = (*("lattice",) * 5, *_ANY_SIZE, "constant")
 QUANTISER_KINDS: tuple[Kind, ...] = (
     "normal",
-    *("anchored",) * 4,
-    *("edges",) * 2,
+    *("anchored",) * 5,
+    *("edges",) * 5,
     *_ANY_SIZE[1:],
     "constant",
 )
@@ -353,11 +376,16 @@ def values(draw: Any, target: str, kinds: Sequence[Kind] = QUANTISER_KINDS) -> V
 
 def exponents() -> st.SearchStrategy[int]:
     """Powers of two for `Values.exponent`: mostly where scales change their nature, at times any."""
-    return st.one_of(st.integers(-40, 20), st.integers(-126, 110))
+    usual = st.integers(-30, 40)
+    return st.one_of(usual, usual, usual, st.integers(-126, 110))
 
 
 def _patches(target: str) -> st.SearchStrategy[Patch]:
-    return st.builds(Patch, index=st.integers(0, 4095), bits=floats.patterns(target))
+    return st.builds(
+        Patch,
+        index=st.integers(0, 4095),
+        bits=st.one_of(floats.specials(), floats.patterns(target)),
+    )
 
 
 def widened(tensor: Tensor) -> floats.Words:
