@@ -1,0 +1,66 @@
+"""Every planted fault of every built-in kernel is caught, by the check it names, within a default run.
+
+This is what shows that the checks can fail. It runs on the present lane: the interpreter here, CUDA where
+BITPROOF_LANE says so.
+"""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import settings
+
+from harness import falsify, lanes, profiles
+from harness.discovery import Found, find
+from harness.faults import plant
+from harness.outcomes import Outcome
+from harness.spec import Fault
+
+LANE = lanes.choose()
+PLANTED = [(found, fault) for found in find() for fault in found.spec.faults]
+VISIBLE = [(found, fault) for found, fault in PLANTED if LANE in fault.lanes]
+
+
+def _name(found: Found, fault: Fault) -> str:
+    return f"{found.spec.name}: {fault.name}"
+
+
+@pytest.mark.parametrize(
+    ("found", "fault"),
+    sorted(VISIBLE, key=lambda pair: _name(*pair)),
+    ids=sorted(_name(*pair) for pair in VISIBLE),
+)
+def test_a_planted_fault_is_caught_by_its_check(found: Found, fault: Fault) -> None:
+    """Within the examples that the default profile spends; the search is derandomised to be steady."""
+    lane = lanes.present()
+    examples = profiles.examples(found.spec, fault.caught_by, lane.name, profiles.DEFAULT)
+    result = falsify.search(
+        plant(found, fault),
+        fault.caught_by,
+        lane,
+        max_examples=examples,
+        shrink=False,
+        base=settings(derandomize=True, database=None),
+    )
+    assert result.outcome is Outcome.FAILED, (
+        f"{dict(result.outcomes)}, covered {dict(result.covered)}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("found", "fault"),
+    sorted(PLANTED, key=lambda pair: _name(*pair)),
+    ids=sorted(_name(*pair) for pair in PLANTED),
+)
+def test_a_planted_fault_is_one_edit(found: Found, fault: Fault) -> None:
+    """It applies exactly once, changes the source, and leaves the kernel it was planted in as it was."""
+    planted = plant(found, fault)
+    assert planted.name == found.spec.name
+    assert planted.run is not found.spec.run
+    assert fault.new != fault.old
+    assert find([found.reference], [found.spec.name])[0].spec is found.spec
+
+
+def test_each_check_is_shown_able_to_fail() -> None:
+    """Over all kernels, the checks that every spec gets have a fault to catch on this lane."""
+    caught = {fault.caught_by for _, fault in VISIBLE}
+    assert caught >= {"agreement", "memory", "reproducibility"}
