@@ -73,9 +73,9 @@ def product(a, b, c, n, k, BLOCK: tl.constexpr, STEP: tl.constexpr):
     tl.store(c + rows[:, None] * n + columns[None, :], total, mask=inside)
 
 
-def run_gate(dtype: torch.dtype = torch.float32) -> None:
+def run_gate() -> None:
     """2^20 elements in 1024 programs."""
-    x, y, out = (torch.ones(1 << 20, dtype=dtype) for _ in range(3))
+    x, y, out = (torch.ones(1 << 20) for _ in range(3))
     gate[(1024,)](x, y, out, 1 << 20, BLOCK=1024)
 
 
@@ -167,7 +167,7 @@ def sessions(stage: str) -> Callable[[], Any]:
 def shares(profile: cProfile.Profile) -> dict[str, float]:
     """The share of the profiled time that each file's own code took, the largest first."""
     spent: dict[str, float] = {}
-    for (file, _, _), (_, _, own, _, _) in pstats.Stats(profile).stats.items():  # type: ignore[attr-defined]
+    for (file, _, _), (_, _, own, _, _) in pstats.Stats(profile).stats.items():
         spent[place(file)] = spent.get(place(file), 0.0) + own
     total = sum(spent.values())
     ranked = sorted(spent.items(), key=lambda item: -item[1])

@@ -10,7 +10,7 @@ from liger_kernel.ops.rope import rope_forward
 from liger_kernel.ops.softmax import _softmax_forward
 from liger_kernel.ops.swiglu import swiglu_backward, swiglu_forward
 
-DTYPES = [torch.float32]
+DTYPES = [torch.float32, torch.bfloat16]
 
 
 @pytest.mark.parametrize("mode", ["llama", "gemma", "none"])

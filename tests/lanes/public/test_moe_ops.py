@@ -14,7 +14,7 @@ def offsets(split):
 
 
 @pytest.mark.parametrize("split", SPLITS)
-@pytest.mark.parametrize("dtype", [torch.float32])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_the_grouped_product_is_exact(clean, small, split, dtype):
     """Small integers, ragged and empty experts: each row times its own expert's weights."""
     a, b = small(20, 24).to(dtype), small(3, 16, 24, seed=1).to(dtype)
