@@ -283,7 +283,7 @@ def cases(draw: Any, kind: Literal["int8", "fp8"]) -> StoreCase:
         shuffled=draw(st.booleans()),
         skipping=draw(st.booleans()),
         dtype=draw(st.sampled_from(INPUT_TYPES)),
-        values=draw(values(target)),
+        values=draw(values(target, usual=(-22, 12))),
         launch=draw(launches.launches(BLOCKS, strided=True)),
     )
 

@@ -264,13 +264,16 @@ def _picked(table: Tensor, words: Tensor) -> Tensor:
 
 def _anchored(values: Values, layout: _Layout) -> Tensor:
     words, blocks = _hashed(values, layout), _hashed_blocks(values, layout)
-    middle = _picked(_table(f"{values.target} midpoints", layout.device), words)
+    table = _table(f"{values.target} midpoints", layout.device)
+    # A quarter of them among the smallest, which fall into subnormal steps or round to zero.
+    small = _picked(table[:24], words)
+    middle = torch.where(words >> 29 & 3 == 0, small, _picked(table, words))
     largest = _largest(values.target) | words & _SIGN
     middle = torch.where(layout.chosen(blocks >> 8), largest, middle)
     # A scale that is a power of two, or that fp16 holds, keeps a midpoint one; with any other the
-    # division rounds, and a product with the reciprocal rounds otherwise.
-    short = torch.where(blocks & 2 == 0, 0x7FE000, 0)
-    fraction = blocks >> 2 & torch.where(blocks & 1 == 0, 0x7FFFFF, short)
+    # division rounds. With all but the first, a product with the reciprocal rounds otherwise.
+    short = torch.where(blocks & 2 == 0, 0, 0x7FFFFF)
+    fraction = blocks >> 2 & torch.where(blocks & 1 == 0, 0x7FE000, short)
     exponent = ((blocks >> 25) % 7 - 3 + values.exponent).clamp(-126, 117)
     scale = data.words_to_fp32(fraction | (exponent + 127) << 23)
     return _words(data.words_to_fp32(middle) * layout.per_block(scale))
@@ -357,27 +360,29 @@ _SCALED = ("normal", "uniform", "log", "special", "anchored", "edges")
 
 
 @st.composite
-def values(draw: Any, target: str, kinds: Sequence[Kind] = QUANTISER_KINDS) -> Values:
+def values(
+    draw: Any,
+    target: str,
+    kinds: Sequence[Kind] = QUANTISER_KINDS,
+    *,
+    usual: tuple[int, int] = (-30, 40),
+) -> Values:
     """A `Values` of one of `kinds` that aims at the format `target`.
 
-    Shrinks toward the first of `kinds`, seed 0, exponent 0, nothing blanked and nothing patched.
+    `usual` are the exponents between which a quantiser's scale changes its nature; at times there is
+    any other. Shrinks toward the first of `kinds`, seed 0, exponent 0, nothing blank and no patch.
     """
     kind = draw(st.sampled_from(kinds))
+    low, high = usual if draw(st.integers(0, 7)) < 7 else (-126, 110)
     return Values(
         kind=kind,
         seed=0 if kind in _STARTED else draw(st.integers(0, 0xFFFFFFFF)),
-        exponent=draw(exponents()) if kind in _SCALED else 0,
+        exponent=draw(st.integers(low, high)) if kind in _SCALED else 0,
         target=target,
         bits=(draw(floats.patterns(target)),) if kind in _STARTED else (),
         blank=draw(st.sampled_from((False, False, False, True))),
         patches=tuple(draw(st.lists(_patches(target), max_size=2))),
     )
-
-
-def exponents() -> st.SearchStrategy[int]:
-    """Powers of two for `Values.exponent`: mostly where scales change their nature, at times any."""
-    usual = st.integers(-30, 40)
-    return st.one_of(usual, usual, usual, st.integers(-126, 110))
 
 
 def _patches(target: str) -> st.SearchStrategy[Patch]:
