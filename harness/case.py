@@ -44,7 +44,10 @@ class Case(Protocol):
         ...
 
     def tensors(self, device: torch.device) -> dict[str, torch.Tensor]:
-        """The kernel's input tensors by name: the same bits on every device and torch version."""
+        """The kernel's input tensors by name: the same bits on every device and torch version.
+
+        The launcher gets copies laid out as `launch` says, whatever the strides of these.
+        """
         ...
 
     def params(self) -> dict[str, Any]:

@@ -7,14 +7,14 @@ import dataclasses
 from harness import compare
 from harness.case import Inputs
 from harness.errors import SpecError
-from harness.lanes.base import Lane, Variation
+from harness.lanes.base import Lane, Variation, kept
 from harness.outcomes import Finding, Findings, Outcome, judged
 from harness.spec import KernelSpec
 
 
 def check(spec: KernelSpec, inputs: Inputs, lane: Lane) -> Findings:
     """Run once, then once for each invariance that applies to these inputs; `counts` says which did."""
-    base = lane.run(spec, inputs, Variation()).outputs
+    base = kept(lane.run(spec, inputs, Variation()).outputs)
     findings: list[Finding] = []
     counts = {f"{invariance.name} applied": 0 for invariance in spec.invariances}
     for invariance in spec.invariances:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
 
 import torch
 from torch import Tensor
@@ -12,7 +11,7 @@ from harness import compare
 from harness.case import Inputs
 from harness.errors import SpecError
 from harness.lanes.arena import bits
-from harness.lanes.base import Lane, Variation
+from harness.lanes.base import Lane, Variation, kept
 from harness.outcomes import Finding, Findings, judged
 from harness.spec import KernelSpec
 
@@ -43,11 +42,12 @@ def check(spec: KernelSpec, inputs: Inputs, lane: Lane) -> Findings:
 
 def _repeat(
     spec: KernelSpec, inputs: Inputs, lane: Lane
-) -> tuple[list[Mapping[str, Tensor]], dict[str, int]]:
+) -> tuple[list[dict[str, Tensor]], dict[str, int]]:
     """The outputs of every run, and for each output that varied the first run that differs from run 0."""
     turns = spec.reproducible.runs
     runs = [
-        lane.run(spec, inputs, Variation(turn=turn, turns=turns)).outputs for turn in range(turns)
+        kept(lane.run(spec, inputs, Variation(turn=turn, turns=turns)).outputs)
+        for turn in range(turns)
     ]
     for turn, run in enumerate(runs):
         if set(run) != set(runs[0]):

@@ -146,7 +146,7 @@ class Allocations(TorchFunctionMode):
     def _is_new(self, result: Tensor, arguments: Any) -> bool:
         """Whether torch allocated `result` just now, as plain memory that can lie in an arena."""
         if (
-            result.device.type != self._arena.device.type
+            result.device != self._arena.device
             or result.layout is not torch.strided
             or result.grad_fn is not None
             or result.element_size() not in _INTEGER

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from harness.case import Inputs
 from harness.errors import EnvironmentUnfit, SpecError
-from harness.lanes.arena import POISONS, Allocations, Arena
+from harness.lanes.arena import POISONS, Allocations, Arena, bits
 from harness.spec import KernelSpec, Params, Tensors
 
 
@@ -130,6 +130,11 @@ def _named_tensors(spec: KernelSpec, outputs: Any) -> dict[str, Tensor]:
         if output.is_complex():
             raise SpecError(f"{where}, {name!r} is complex: return torch.view_as_real of it")
     return {name: output.detach() for name, output in outputs.items()}
+
+
+def kept(outputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Copies, bit for bit, for a later comparison: a launcher may reuse its buffers in the next run."""
+    return {name: bits(output).clone().view(output.dtype) for name, output in outputs.items()}
 
 
 def require_subnormals() -> None:

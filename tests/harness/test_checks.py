@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -281,6 +282,43 @@ def test_a_control_is_counted_where_it_varies(
     findings = checked("reproducibility", variant(reproducible=Bitwise(control=control)))
     assert findings.outcome is Outcome.PASSED
     assert findings.counts == {"control varied: y": varied}
+
+
+def test_a_launcher_may_keep_its_output_buffer() -> None:
+    """Runs that write over each other's outputs are still compared with what each of them gave."""
+    buffer = torch.empty(2, 3)
+    calls = itertools.count()
+
+    def run(tensors: Tensors, params: Params) -> dict[str, Tensor]:
+        torch.mul(tensors["x"], 2.0, out=buffer)
+        buffer[0, 0] += next(calls)
+        return {"y": buffer}
+
+    findings = checked("reproducibility", _kernel(run))
+    assert findings.findings[0].summary == "y[0, 0]: run 2 gives other bits"
+    same = Invariance(name="again", transform=lambda i: i, relate=lambda outputs, i: outputs)
+    findings = checked("invariances", _kernel(run, invariances=(same,)))
+    assert findings.findings[0].summary == "y[0, 0]: again gives other bits"
+
+
+def test_memory_looks_at_inputs_where_they_lay() -> None:
+    """A launcher that turns its own view of an input has not written it."""
+
+    def turned(tensors: Tensors, params: Params) -> dict[str, Tensor]:
+        return {"y": torch.mul(tensors["x"].t_(), 2.0).t()}
+
+    assert checked("memory", _kernel(turned)).outcome is Outcome.PASSED
+
+
+@pytest.mark.parametrize("check", ["agreement", "memory", "reproducibility"])
+def test_warnings_are_no_verdict(check: str) -> None:
+    """Also where, as here, whoever runs the check makes them errors."""
+
+    def run(tensors: Tensors, params: Params) -> dict[str, Tensor]:
+        warnings.warn("deprecated", DeprecationWarning, stacklevel=1)
+        return scaled(tensors, params)
+
+    assert checked(check, _kernel(run)).outcome is Outcome.PASSED
 
 
 def test_outputs_named_otherwise_from_run_to_run_are_the_specs_mistake() -> None:
