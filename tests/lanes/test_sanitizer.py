@@ -523,3 +523,31 @@ def test_one_line_is_reported_once(watched):
     """A kernel that errs in every program is one report a line, kind and tensor."""
     y = torch.zeros(8, dtype=torch.int32)
     assert len(watched(racing_store, y, 8, grid=(50,)).violations) == 1
+
+
+@triton.jit
+def misaligned(x, y):
+    """Reads int32 out of bytes, three bytes into an element."""
+    at = (x + 3).to(tl.pointer_type(tl.int32))
+    tl.store(y, tl.load(at))  # here
+
+
+@triton.jit
+def halves(x, y):
+    """Writes int32 as pairs of int16, and reads the pairs back."""
+    at = x.to(tl.pointer_type(tl.int16)) + tl.arange(0, 2)
+    tl.store(at, tl.arange(1, 3).to(tl.int16))
+    tl.store(y, tl.load(x))
+
+
+def test_a_misaligned_access_is_reported(watched):
+    """What a GPU would stop at, whatever tensor it lies in."""
+    x, y = torch.zeros(16, dtype=torch.int8), torch.zeros(1, dtype=torch.int32)
+    assert "multiple of 4" in only(watched(misaligned, x, y), misaligned, "bounds").detail
+
+
+def test_elements_may_be_written_in_parts(watched):
+    """Memory is known at the width of the narrowest access, so that two halves make a whole."""
+    x, y = torch.empty(1, dtype=torch.int32), torch.zeros(1, dtype=torch.int32)
+    assert not watched(halves, x, y, unwritten=[x]).violations
+    assert y.item() == 0x20001

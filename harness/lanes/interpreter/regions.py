@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+import torch
 
 from harness.lanes.interpreter.blocks import Addresses, Lanes
 from harness.lanes.interpreter.shadow import Shadow
@@ -89,3 +90,12 @@ class Region:
         if self._axes:
             return tuple(index)
         return (*index[:-1], left) if index or left else ()
+
+
+def every_address(tensor: torch.Tensor) -> Addresses:
+    """The address of each element, in index order."""
+    offsets = np.zeros(tuple(tensor.shape), dtype=np.int64)
+    for axis, (n, stride) in enumerate(zip(tensor.shape, tensor.stride(), strict=True)):
+        steps = np.arange(n, dtype=np.int64) * (stride * tensor.element_size())
+        offsets = offsets + steps.reshape(-1, *(1,) * (tensor.dim() - 1 - axis))
+    return tensor.data_ptr() + offsets.reshape(-1)

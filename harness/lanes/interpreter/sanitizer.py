@@ -29,7 +29,7 @@ from harness.lanes.interpreter.blocks import (
     poison,
     positions,
 )
-from harness.lanes.interpreter.regions import Region
+from harness.lanes.interpreter.regions import Region, every_address
 from harness.lanes.interpreter.shadow import Cells, Shadow
 from harness.lanes.interpreter.timeline import Stamps, Timeline
 from harness.lanes.interpreter.violations import Kind, Violation, place, source
@@ -178,13 +178,8 @@ class Sanitizer:
             cells = region.shadow.cells(inside, size)
             missing = region.shadow.missing(cells) if reads else None
             if missing is not None:
-                self._report(
-                    "unwritten",
-                    region,
-                    inside,
-                    missing,
-                    lambda _: "atomically reads what nobody wrote",
-                )
+                said = _plainly("atomically reads what nobody wrote")
+                self._report("unwritten", region, inside, missing, said)
             self._judge_write(region, inside, size, None, atomic=True)
         return allowed.reshape(pointers.shape)
 
@@ -204,15 +199,15 @@ class Sanitizer:
     def writer(self, tensor: torch.Tensor) -> NDArray[np.int64]:
         """The program ids that wrote each element last, shape (*tensor.shape, 3); -1 where none did."""
         shadow = self._shadow(tensor)
-        programs = np.full((*tensor.shape, 3), -1, dtype=np.int64)
-        if tensor.numel() == 0:
-            return programs
-        cells = shadow.cells(_every_address(tensor), tensor.element_size())
-        stamps = shadow.writers(cells).reshape(tensor.numel(), -1)[:, 0]
-        flat = programs.reshape(-1, 3)
-        for stamp in np.unique(stamps[stamps > 0]):
-            flat[stamps == stamp] = self._author(int(stamp))
-        return programs
+        cells = shadow.cells(every_address(tensor), tensor.element_size())
+        stamps = shadow.writers(cells)
+        stamps = stamps[:, 0] if stamps.ndim == 2 else stamps
+        number = np.array(self._line.owners)[stamps]
+        launch = np.searchsorted([one.base for one in self._launches], stamps, side="right") - 1
+        _, ny, nz = np.array([one.grid for one in self._launches] or [(1, 1, 1)])[launch].T
+        programs = np.stack([number // (ny * nz), number // nz % ny, number % nz], axis=-1)
+        programs[stamps == 0] = -1
+        return programs.reshape(*tensor.shape, 3)
 
     def _learn(self, *, first: bool) -> None:
         """Take in newly listed unwritten tensors, and what torch wrote into listed ones since."""
@@ -228,8 +223,11 @@ class Sanitizer:
                 self._set_written(tensor, True)
 
     def _set_written(self, tensor: torch.Tensor, written: bool) -> None:
-        shadow = self._shadow(tensor)
-        shadow.set_written(shadow.cells(_every_address(tensor), tensor.element_size()), written)
+        shadow, size = self._shadow(tensor), tensor.element_size()
+        if tensor.is_contiguous():
+            shadow.set_written(shadow.run(tensor.data_ptr(), tensor.numel() * size), written)
+        else:
+            shadow.set_written(shadow.cells(every_address(tensor), size), written)
 
     def _shadow(self, tensor: torch.Tensor) -> Shadow:
         storage = tensor.untyped_storage()
@@ -268,7 +266,9 @@ class Sanitizer:
                 if not left.any():
                     return
         left = np.ones(addresses.size, dtype=np.bool_) if left is None else left
-        self._report("bounds", origin, addresses, left, self._whereabouts(origin, verb, addresses))
+        self._report(
+            "bounds", origin, addresses, left, self._whereabouts(origin, verb, addresses, size)
+        )
         yield None, left
 
     def _judge_read(self, region: Region, addresses: Addresses, size: int, *, atomic: bool) -> None:
@@ -276,9 +276,8 @@ class Sanitizer:
         cells = shadow.cells(addresses, size)
         missing = shadow.missing(cells)
         if missing is not None:
-            self._report(
-                "unwritten", region, addresses, missing, lambda _: "reads what nobody wrote"
-            )
+            said = _plainly("reads what nobody wrote")
+            self._report("unwritten", region, addresses, missing, said)
         raced = shadow.overwritten(cells, line, atomic=atomic)
         if raced is not None:
             stamps = shadow.writers(cells)
@@ -326,12 +325,14 @@ class Sanitizer:
         return launch.program(self._line.owners[stamp])
 
     def _whereabouts(
-        self, origin: Region | None, verb: str, addresses: Addresses
+        self, origin: Region | None, verb: str, addresses: Addresses, size: int
     ) -> Callable[[int], str]:
         def told(lane: int) -> str:
+            at = int(addresses[lane])
+            if at % size:
+                return f"{verb} {size} bytes at an address that is not a multiple of {size}"
             if origin is None:
                 return f"{verb} an address in no tensor of the launch"
-            at = int(addresses[lane])
             inside = [r.name for r in self._regions if r.name and r.first <= at < r.first + r.span]
             other = f", inside {inside[0]}" if inside and inside[0] != origin.name else ""
             return f"{verb} outside of {origin.name}, whose shape is {origin.shape}{other}"
@@ -377,15 +378,6 @@ class Sanitizer:
 
 def _plainly(detail: str) -> Callable[[int], str]:
     return lambda _: detail
-
-
-def _every_address(tensor: torch.Tensor) -> Addresses:
-    """The address of each element, in index order."""
-    offsets = np.zeros(tuple(tensor.shape), dtype=np.int64)
-    for axis, (n, stride) in enumerate(zip(tensor.shape, tensor.stride(), strict=True)):
-        steps = np.arange(n, dtype=np.int64) * (stride * tensor.element_size())
-        offsets = offsets + steps.reshape(-1, *(1,) * (tensor.dim() - 1 - axis))
-    return tensor.data_ptr() + offsets.reshape(-1)
 
 
 def _version(tensor: torch.Tensor) -> int:

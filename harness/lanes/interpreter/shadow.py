@@ -51,6 +51,11 @@ class Shadow:
         width = size // self.grain
         return cells if width == 1 else cells[:, None] + np.arange(width)
 
+    def run(self, address: int, size: int) -> slice:
+        """The cells of `size` bytes from `address` on."""
+        start = (address - self.first) // self.grain
+        return slice(start, start + size // self.grain)
+
     def missing(self, cells: Cells) -> Lanes | None:
         """Which elements nobody wrote, or None."""
         if self._written is None:
@@ -106,7 +111,7 @@ class Shadow:
             return np.zeros(cells.shape, dtype=np.int32)
         return self._reader.take(cells)
 
-    def set_written(self, cells: Cells, written: bool) -> None:
+    def set_written(self, cells: Cells | slice, written: bool) -> None:
         """Say of these cells that nobody has written them, or that somebody outside a kernel has."""
         if self._written is None:
             if written:
