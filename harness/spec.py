@@ -29,6 +29,21 @@ CHECKS = (
     "streams",
 )
 LANES = ("cuda", "interpreter")
+# What other targets' code may do to a number; `harness.lowering.rules` explains and finds each.
+HAZARDS = (
+    "approximation",
+    "contraction",
+    "float atomics",
+    "flushed subnormals",
+    "lost specials",
+    "not analysed",
+    "overflow policy",
+    "reduced products",
+    "rounding twice",
+    "ties away",
+    "uninitialised store",
+    "wrong conversion",
+)
 
 Tensors = Mapping[str, Tensor]
 Params = Mapping[str, Any]
@@ -114,6 +129,32 @@ class Limit:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Accepted:
+    """A hazard in targets' code (see `HAZARDS`) that is known, and why it does no harm.
+
+    `targets` narrows it to those targets; it need not show under every version of Triton.
+    """
+
+    hazard: str
+    because: str
+    targets: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lowering:
+    """What is declared of the code that compilers make of a kernel; `bitproof lowering` goes by it.
+
+    supports  targets, such as "sm_89", for which it must compile; others may refuse it
+    products  formats that operands of a product may be rounded to, such as "tf32", beyond their own
+    accepted  hazards that are known and do no harm
+    """
+
+    supports: tuple[str, ...] = ()
+    products: tuple[str, ...] = ()
+    accepted: tuple[Accepted, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
 class KernelSpec:
     """A kernel under test and everything that is claimed of it.
 
@@ -137,6 +178,7 @@ class KernelSpec:
     launches      launches that a check may spend on this kernel in a default run, by lane
     program       (output, index, inputs) -> the program or tile that wrote an element, for reports
     elementwise   for a cast of fp32 elements: what it rounds to, which `bitproof sweep` goes by
+    lowering      what is declared of other targets' code
     """
 
     name: str
@@ -157,6 +199,7 @@ class KernelSpec:
     launches: Mapping[str, int] = field(default_factory=lambda: {"cuda": 1600, "interpreter": 400})
     program: Callable[[str, tuple[int, ...], Inputs], str] | None = None
     elementwise: Elementwise | None = None
+    lowering: Lowering = Lowering()
 
     def __post_init__(self) -> None:
         """Reject a declaration that contradicts itself, naming the field and what it lacks."""
@@ -169,6 +212,12 @@ class KernelSpec:
             raise SpecError(f"{where} has no planted fault: add one that its checks must catch")
         self._check_faults(where)
         self._check_claim(where)
+        for accepted in self.lowering.accepted:
+            if accepted.hazard not in HAZARDS or not accepted.because:
+                raise SpecError(
+                    f"{where}: an accepted hazard needs its reason and is one of "
+                    f"{', '.join(HAZARDS)}, not {accepted.hazard!r}"
+                )
         for limit in self.limits:
             if not (limit.because and limit.reproduction):
                 raise SpecError(f"{where}: a limit needs its reason and a reproduction")
