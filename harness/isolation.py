@@ -16,6 +16,7 @@ import queue
 import subprocess
 import sys
 import threading
+import traceback
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,11 +24,12 @@ from typing import Any
 import msgspec
 
 from harness import case as cases
-from harness import checks, lanes, records
+from harness import checks, errors, lanes, records
 from harness.case import Case, Inputs, build
 from harness.discovery import Found, find
+from harness.errors import BitproofError, SpecError
 from harness.lanes.base import Lane
-from harness.outcomes import Finding, Findings, Outcome
+from harness.outcomes import Finding, Findings, Outcome, one_line
 
 TIMEOUT = 300.0
 JOURNALS = Path(".bitproof") / "in-flight"
@@ -76,7 +78,10 @@ class Child:
     _answers: queue.Queue[str] = field(default_factory=queue.Queue)
 
     def judge(self, request: dict[str, Any]) -> Findings:
-        """The child's findings; crashed when it died over the case, hung when it kept silent."""
+        """The child's findings; crashed when it died over the case, hung when it kept silent.
+
+        Raises what checks raise: an error of the child's that no launch caused is no verdict.
+        """
         process = self._alive()
         assert process.stdin is not None
         try:
@@ -92,7 +97,10 @@ class Child:
             code = process.wait()
             self._end()
             return _lost(Outcome.CRASHED, f"the process died with exit code {code}")
-        return msgspec.convert(json.loads(answer), type=Findings)
+        read = json.loads(answer)
+        if "error" in read:
+            raise getattr(errors, read["error"])(read["text"])
+        return msgspec.convert(read, type=Findings)
 
     def _alive(self) -> subprocess.Popen[str]:
         if self._process is None or self._process.poll() is not None:
@@ -178,10 +186,24 @@ def main() -> None:
     lanes.choose()
     lane = lanes.present()
     for line in sys.stdin:
-        findings = answer(json.loads(line), lane)
+        try:
+            findings = answer(json.loads(line), lane)
+        except Exception as error:
+            print(json.dumps(_worded(error)), file=speak, flush=True)
+            continue
         print(json.dumps(msgspec.to_builtins(findings), default=str), file=speak, flush=True)
         if findings.outcome is Outcome.CRASHED and not lane.usable():
             return
+
+
+def _worded(error: Exception) -> dict[str, str]:
+    """An error that no launch caused, for the parent to raise: ours as it is, others as the spec's."""
+    if isinstance(error, BitproofError):
+        return {"error": type(error).__name__, "text": str(error)}
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    where = f"{frame.name} ({frame.filename}:{frame.lineno})"
+    text = f"judging a case raised {type(error).__name__} in {where}: {one_line(error)}"
+    return {"error": SpecError.__name__, "text": text}
 
 
 if __name__ == "__main__":

@@ -109,7 +109,8 @@ class Suite:
             try:
                 entry = self._judge(check, kernel)
             except BitproofError as error:
-                pytest.fail(f"{kernel.spec.name}: {check} cannot be judged: {error}", pytrace=False)
+                text = f"{kernel.spec.name}: {check} cannot be judged: {error}"
+                raise pytest.fail.Exception(text, pytrace=False) from None
             request.node.user_properties.append(("bitproof", dataclasses.asdict(entry)))
             if entry.outcome in _FAILING or (
                 entry.outcome == Outcome.NOT_DEMONSTRATED and self._profile == profiles.NIGHTLY
