@@ -24,6 +24,7 @@ from harness.errors import BitproofError, Unsupported
 from harness.lanes.interpreter import order, state
 from harness.lanes.interpreter.access import set_origin
 from harness.lanes.interpreter.overlay import Patch
+from harness.lanes.interpreter.violations import raised_at
 from harness.lanes.interpreter.waiting import Patience
 
 # What `_patch_lang` looks at to decide which modules to patch: here, all that it knows.
@@ -166,9 +167,12 @@ def _explained(error: Exception, kernel: str) -> Exception:
         root = root.__cause__
     if isinstance(root, BitproofError):
         return root
+    file, line = raised_at(error)
     if _beyond(root):
-        return Unsupported(f"The interpreter cannot run {kernel} ({root}): test it on lane cuda.")
-    explained: Exception = InterpreterError(repr(root))
+        return Unsupported(
+            f"The interpreter cannot run {kernel} at {file}:{line} ({root}): test it on lane cuda."
+        )
+    explained: Exception = InterpreterError(f"{root!r} in {kernel}, at {file}:{line}")
     return explained
 
 

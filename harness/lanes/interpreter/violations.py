@@ -53,6 +53,17 @@ def place() -> tuple[str, int]:
     return frame.f_code.co_filename, frame.f_lineno
 
 
+def raised_at(error: BaseException) -> tuple[str, int]:
+    """(file, line) of the innermost kernel code that an error passed through; empty if none."""
+    found = ("", 0)
+    step = error.__traceback__
+    while step is not None:
+        if not step.tb_frame.f_code.co_filename.startswith(_MACHINERY):
+            found = (step.tb_frame.f_code.co_filename, step.tb_lineno)
+        step = step.tb_next
+    return found
+
+
 def source(file: str, line: int) -> str:
     """That line's text without its indentation, or nothing if the file cannot be read."""
     return linecache.getline(file, line).strip()
