@@ -119,7 +119,7 @@ def test_list_says_what_is_checked_claimed_and_planted(bitproof: Bitproof) -> No
     assert "scale_add  (example_kernels.bitproof_specs)" in told.stdout
     assert "fault   'scales the sum', caught by agreement" in told.stdout
     (kernel,) = json.loads(bitproof("list", "--spec", PAIR, "--json").stdout)
-    assert kernel["checks"] == ["agreement", "memory", "reproducibility"]
+    assert kernel["checks"] == ["agreement", "memory", "reproducibility", "streams"]
     assert kernel["faults"][0]["name"] == "scales the sum"
     assert "y: exact bits, any NaN equal to any NaN" in kernel["claims"]
     named = bitproof("list", "--spec", NARROWING, "--spec", PAIR, "--sweepable")
@@ -147,6 +147,7 @@ def test_check_of_a_right_kernel_holds(bitproof: Bitproof, tmp_path: Path) -> No
         ["agreement", "passed", "20"],
         ["memory", "passed", "20"],
         ["reproducibility", "passed", "20"],
+        ["streams", "unsupported" if lanes.present().name == "interpreter" else "passed", "20"],
     ]
     assert not (tmp_path / ".bitproof" / "failures").exists()
 
@@ -228,7 +229,7 @@ def test_check_of_captured_tensors_judges_them_alone(bitproof: Bitproof, tmp_pat
     options = ("check", "scale_add", "--spec", PAIR, "--tensors", str(file))
     result = bitproof(*options, "--params", '{"exponent": 2}')
     assert result.exit_code == 0
-    assert result.stdout.count(" 1 example in") == 3
+    assert result.stdout.count(" 1 example in") == 4
     faulty = (*options, "--fault", "scales the sum", "--params", '{"exponent": 2}')
     result = bitproof(*faulty, "--check", "agreement")
     assert result.exit_code == 1
