@@ -72,7 +72,9 @@ def product(x: Estimate, y: Estimate) -> Estimate:
     with np.errstate(invalid="ignore", over="ignore"):
         value = x.value * y.value
         carried = np.abs(x.value) * y.error + np.abs(y.value) * x.error + x.error * y.error
-        return around(value, carried * (1 + UNIT) + UNIT * np.abs(value) + TINY)
+        lost = carried * (1 + UNIT) + UNIT * np.abs(value)
+        # A product with an exact zero is exact.
+        return around(value, np.where(lost == 0, 0.0, lost + TINY))
 
 
 def total(terms: Estimate, axis: int, start: Estimate | None = None) -> Estimate:
