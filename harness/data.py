@@ -77,7 +77,7 @@ def _quantiles() -> torch.Tensor:
     """Midpoint quantiles of N(0, 1), rounded to multiples of 2^-16 so that libm's last bits vanish."""
     gauss = statistics.NormalDist()
     steps = [round(gauss.inv_cdf((i + 0.5) / _QUANTILES) * 2**16) for i in range(_QUANTILES)]
-    return torch.tensor(steps, dtype=torch.float32) * 2.0**-16
+    return torch.tensor(steps, dtype=torch.float32, device="cpu") * 2.0**-16
 
 
 def permutation(seed: int, count: int, device: torch.device) -> torch.Tensor:

@@ -83,7 +83,10 @@ def unusual_torch() -> Iterator[None]:
     threads = torch.get_num_threads()
     torch.set_num_threads(3)
     torch.set_default_dtype(torch.float64)
+    torch.set_default_device("meta")
+    data._quantiles.cache_clear()
     yield
+    torch.set_default_device(None)
     torch.set_default_dtype(torch.float32)
     torch.set_num_threads(threads)
 
@@ -108,7 +111,7 @@ def test_generators_give_the_committed_bits(name: str, device: torch.device) -> 
 @pytest.mark.usefixtures("unusual_torch")
 @pytest.mark.parametrize("name", sorted(GENERATORS))
 def test_bits_do_not_depend_on_torch_settings(name: str) -> None:
-    """Neither the number of threads nor the default dtype has a say; large enough to be split."""
+    """Neither threads nor default dtype and device have a say; large enough to be split."""
     generate, _ = GENERATORS[name]
     whole = _bytes(generate(data.hashed(7, 0, 200_000, CPU)))
     part = _bytes(generate(data.hashed(7, 1000, 8192, CPU)))
