@@ -30,15 +30,14 @@ from harness.spec import (
     Tensors,
 )
 from harness.strategies import floats, launches
+from harness.strategies.content import content, widened
 from harness.strategies.sizes import length
 from harness.strategies.values import (
     CAST_KINDS,
     INPUT_TYPES,
     Dtype,
     Values,
-    content,
     values,
-    widened,
 )
 from kernels import grid
 from kernels.grid import to_e4m3

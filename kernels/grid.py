@@ -57,7 +57,12 @@ def _fault(name: str, within: str, old: str, new: str) -> Fault:
 _FAULTS = (
     _fault("truncates", "round_e4m3", " + 0x7FFFF + ((word >> 20) & 1)", ""),
     _fault("rounds ties away from zero", "round_e4m3", "0x7FFFF + ((word >> 20) & 1)", "0x80000"),
-    _fault("negative zero becomes positive", "round_e4m3", " | (word & 0x80000000)", ""),
+    _fault(
+        "rounds negatives to +0",
+        "round_e4m3",
+        "(rounded & 0x7FFFFFFF) | (word & 0x80000000)",
+        "rounded",
+    ),
     _fault("takes 2^-7 for the smallest normal", "SMALLEST_NORMAL", "0.015625", "0.0078125"),
     _fault("rounds subnormals to multiples of 2^-10", "MAGIC", "24576.0", "12288.0"),
     _fault("adds 2^14, under which negatives fall out", "MAGIC", "24576.0", "16384.0"),

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from harness.case import Launch
 from harness.strategies import floats, launches
+from harness.strategies.content import content, widened
 from harness.strategies.sizes import length
 from harness.strategies.values import (
     INPUT_TYPES,
@@ -20,9 +21,7 @@ from harness.strategies.values import (
     Dtype,
     Kind,
     Values,
-    content,
     values,
-    widened,
 )
 
 BLOCKS = (1024, 128, 512)

@@ -162,7 +162,7 @@ _FAULTS = (
     *grid.faults(
         "truncates",
         "rounds twice, first toward zero to fp16",
-        "negative zero becomes positive",
+        "rounds negatives to +0",
         "loses NaN where it saturates",
     ),
     *groups.faults(

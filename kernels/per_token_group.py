@@ -116,7 +116,7 @@ _FAULTS = (
     ),
     *grid.faults(
         "rounds twice, first toward zero to fp16",
-        "negative zero becomes positive",
+        "rounds negatives to +0",
         "loses NaN where it saturates",
     ),
     *groups.faults(),

@@ -149,7 +149,7 @@ _SHARED_FAULTS = (
     ),
     *grid.faults(
         "rounds ties away from zero",
-        "negative zero becomes positive",
+        "rounds negatives to +0",
         "loses NaN where it saturates",
     ),
     *groups.faults(

@@ -23,7 +23,6 @@ from torch import Tensor
 from harness import data
 from harness.errors import UsageError
 from harness.strategies import floats
-from oracles import formats
 
 Kind = Literal[
     "normal",
@@ -268,7 +267,7 @@ def _anchored(values: Values, layout: _Layout) -> Tensor:
     # A quarter of them among the smallest, which fall into subnormal steps or round to zero.
     small = _picked(table[:24], words)
     middle = torch.where(words >> 29 & 3 == 0, small, _picked(table, words))
-    largest = _largest(values.target) | words & _SIGN
+    largest = floats.largest(values.target) | words & _SIGN
     middle = torch.where(layout.chosen(blocks >> 8), largest, middle)
     # A scale that is a power of two, or that fp16 holds, keeps a midpoint one; with any other the
     # division rounds. With all but the first, a product with the reciprocal rounds otherwise.
@@ -281,7 +280,7 @@ def _anchored(values: Values, layout: _Layout) -> Tensor:
 
 def _edges(values: Values, layout: _Layout) -> Tensor:
     blocks = _hashed_blocks(values, layout)
-    top = torch.where(blocks & 3 == 0, floats.word(ONE), _largest(values.target))
+    top = torch.where(blocks & 3 == 0, floats.word(ONE), floats.largest(values.target))
     exponent = ((blocks >> 8) % 41 - 20 + values.exponent).clamp(-126, 117)
     # Twice as often just above the edge, where a scale has to change, as at it or just below.
     edge = top + (exponent << 23) + (blocks >> 6 & 3).clamp(max=2) - 1
@@ -341,11 +340,6 @@ def _table(name: str, device: torch.device) -> Tensor:
     return torch.tensor(words, device=device)
 
 
-def _largest(target: str) -> int:
-    """The word of the largest value of a format (the last magnitude is where it overflows)."""
-    return int(floats.magnitudes(target)[-2])
-
-
 _ANY_SIZE: tuple[Kind, ...] = ("normal", "uniform", "log", "special", "bits", "range", "subnormal")
 CAST_KINDS: tuple[Kind, ...] = (*("lattice",) * 5, *_ANY_SIZE, "constant")
 QUANTISER_KINDS: tuple[Kind, ...] = (
@@ -391,27 +385,3 @@ def _patches(target: str) -> st.SearchStrategy[Patch]:
         index=st.integers(0, 4095),
         bits=st.one_of(floats.specials(), floats.patterns(target)),
     )
-
-
-def widened(tensor: Tensor) -> floats.Words:
-    """The fp32 words that hold `tensor`'s values exactly, NaN payloads included; its shape."""
-    bits = formats.bits(tensor).astype(np.int64)
-    if tensor.dtype == torch.float16:
-        return floats.words_of_fp16()[bits]
-    return bits << 16 if tensor.dtype == torch.bfloat16 else bits
-
-
-def content(tensor: Tensor, target: str) -> list[str]:
-    """What the values contain, in the words that a run's summary counts."""
-    words = widened(tensor).reshape(-1)
-    magnitude = words & _MAGNITUDE
-    found = {
-        "nan": magnitude > _INFINITY,
-        "inf": magnitude == _INFINITY,
-        "negative zero": words == _SIGN,
-        "subnormal": (magnitude > 0) & (magnitude < 0x00800000),
-        "midpoint": np.isin(magnitude, floats.midpoints(target)),
-        "just above a midpoint": np.isin(magnitude - 1, floats.midpoints(target)),
-        "saturates": (magnitude > _largest(target)) & (magnitude < _INFINITY),
-    }
-    return [name for name, mask in found.items() if mask.any()]
