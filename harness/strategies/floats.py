@@ -79,6 +79,11 @@ def magnitudes(target: str) -> Words:
     return values.astype(np.float32).view(np.uint32).astype(np.int64)
 
 
+def largest(target: str) -> int:
+    """The word of a format's largest finite value; the last magnitude is where it overflows."""
+    return int(magnitudes(target)[-2])
+
+
 def neighbourhood(middle: Words) -> Words:
     """Words without sign, and those of the fp32 values just above and just below each, ascending."""
     return np.unique(np.concatenate([middle, middle + 1, np.maximum(middle - 1, 0)]))
