@@ -15,23 +15,16 @@ from torch import Tensor
 
 from ci import digest_kernels as kernels
 from ci.digests import TYPES, Array, Item, Machine, hashed, tensor
+from harness.lanes.interpreter.fidelity import BOUNDED
 
 LOG2_E = np.uint32(0x3FB8AA3B).view(np.float32)
 
-# Greatest errors in ulp of the fp32 result: PTX ISA 8.7 for the instructions (ex2, sqrt, rsqrt,
-# div.full), CUDA Programming Guide 13.0 for the library functions (log, sin, erf), plus a half where
-# the guide rounds its own table.
+# Rows of `functions` whose bound is that of another operation of the lane.
+_OPERATION = {"div": "fdiv"}
 ULPS = {
-    "exp": 2.5,
-    "exp2": 2.5,
-    "log": 1.5,
-    "log2": 1.5,
-    "sin": 2.0,
-    "cos": 2.0,
-    "erf": 2.5,
-    "sqrt": 1.5,
-    "rsqrt": 2.5,
-    "div": 2.0,
+    name: bound.ulps
+    for name in kernels.FUNCTIONS
+    if (bound := BOUNDED.get(_OPERATION.get(name, name))) is not None and bound.ulps is not None
 }
 
 

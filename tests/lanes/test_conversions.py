@@ -93,6 +93,30 @@ def test_fp32_is_rounded_to_a_small_format_as_the_oracle_rounds(interpret, name,
     assert wrong.size == 0, f"{x[wrong[0]].hex()}: {got[wrong[0]]:#x}, {expected[wrong[0]]:#x}"
 
 
+@pytest.mark.parametrize(
+    ("x", "e4m3", "e5m2"),
+    [
+        (126.24, 128.0, 128.0),
+        (31.9, 32.0, 32.0),
+        (1.0625, 1.0, 1.0),
+        (1.0625001, 1.125, 1.0),
+        (1.125, 1.125, 1.0),
+        (0.0029296875, 0.00390625, 0.0029296875),
+        (0.0078125 * 1.5, 0.01171875, 0.01171875),
+        (464.0, 448.0, 448.0),
+        (480.0, 448.0, 512.0),
+        (1e4, 448.0, 10240.0),
+        (float("inf"), 448.0, 57344.0),
+        (-float("inf"), -448.0, -57344.0),
+    ],
+)
+def test_reported_values_round_right(interpret, x, e4m3, e5m2):
+    """Values that real kernels and the stock interpreter got wrong: ties, carries, subnormals, overflow."""
+    given = torch.tensor([x])
+    assert _cast(interpret, given, torch.float8_e4m3fn).item() == e4m3
+    assert _cast(interpret, given, torch.float8_e5m2).item() == e5m2
+
+
 @pytest.mark.parametrize("name", sorted(TARGETS))
 @pytest.mark.parametrize("source", ["bf16", "fp16"])
 def test_every_16_bit_input_is_rounded_as_the_oracle_rounds(interpret, source, name):

@@ -84,6 +84,12 @@ def _scan(x, y, OP: tl.constexpr, REVERSE: tl.constexpr, N: tl.constexpr):
 
 
 @triton.jit
+def _histogram(x, y, N: tl.constexpr):
+    a = tl.load(x + tl.arange(0, N))
+    tl.store(y + tl.arange(0, 4), tl.histogram(a, 4, mask=a != 1))
+
+
+@triton.jit
 def _sort(x, y, N: tl.constexpr):
     i = tl.arange(0, N)
     tl.store(y + i, tl.sort(tl.load(x + i)))
@@ -228,3 +234,11 @@ def test_exclusive_or_of_integers(interpret):
     """`tl.xor_sum` is exact."""
     x = torch.tensor([5, 9, -3, 1], dtype=torch.int32)
     assert _reduced(interpret, "xor", x) == 5 ^ 9 ^ -3 ^ 1
+
+
+def test_histograms_drop_what_is_out_of_range(interpret):
+    """Values at or past the last bin are not counted, nor are masked ones."""
+    x = torch.tensor([0, 1, 3, 3, 4, 7, 2, 0], dtype=torch.int32)
+    y = torch.zeros(4, dtype=torch.int32)
+    interpret(_histogram, x, y, 8)
+    assert y.tolist() == [2, 0, 1, 2]

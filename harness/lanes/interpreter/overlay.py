@@ -26,6 +26,7 @@ SUBJECTS = (
     "booleans",
     "reductions",
     "dots",
+    "storage",
     "access",
     "launches",
     "reach",

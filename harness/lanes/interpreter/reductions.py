@@ -193,13 +193,24 @@ def _scan(original: Callable[..., Any], self: Any, inputs: Sequence[Any]) -> Any
     return [self.to_tensor(d, t.dtype) for d, t in zip(laid_out, inputs, strict=True)]
 
 
+def _histogram(_builder: Any, data: Any, bins: int, mask: Any) -> Any:
+    """Counts of 0 ... bins - 1; other values, and masked ones, are dropped."""
+    values = data.data
+    counted = (values >= 0) & (values < bins)
+    if mask is not None:
+        counted = counted & mask.data
+    counts = np.bincount(values[counted].astype(np.int64), minlength=bins)
+    return TensorHandle(counts.astype(np.int32), tl.int32)
+
+
 def _applying(apply: Callable[..., Any]) -> Callable[[Any], Any]:
     return lambda original: in_session(partial(apply, original))(original)
 
 
 def patches() -> list[Patch]:
-    """`tl.reduce` and `tl.associative_scan`, and all that is made of them."""
+    """`tl.reduce` and `tl.associative_scan`, all that is made of them, and histograms."""
     return [
         Patch(interpreter.ReduceOps, "apply_impl", _applying(_reduce)),
         Patch(interpreter.ScanOps, "apply_impl", _applying(_scan)),
+        Patch(interpreter.InterpreterBuilder, "create_histogram", in_session(_histogram)),
     ]
