@@ -87,8 +87,8 @@ EPILOGUE = (
         "gemm",
         "backward_tiles",
         "takes rows past the group",
-        "mine = row < end",
-        "mine = row < rows",
+        "mine = first + tl.arange(0, BLOCK_M) < end",
+        "mine = first + tl.arange(0, BLOCK_M) < rows",
     ),
     _fault(
         "gemm",

@@ -62,11 +62,10 @@ def _scaled_to_bf16(codes, scale, ROWS: tl.constexpr, DEPTH: tl.constexpr):
 
 
 @triton.jit
-def _operand(
-    ptr, scale_ptr, row, inside, stride, k, depth, SCALES: tl.constexpr, BLOCK_K: tl.constexpr
-):
-    """Columns k to k + BLOCK_K of some rows of an operand, as bf16; zeros where `inside` is off."""
-    ROWS: tl.constexpr = row.shape[0]
+def _operand(ptr, scale_ptr, inside, stride, k, depth, SCALES: tl.constexpr, BLOCK_K: tl.constexpr):
+    """Columns k to k + BLOCK_K of the rows from `ptr` on, as bf16; zeros where `inside` is off."""
+    ROWS: tl.constexpr = inside.shape[0]
+    row = tl.arange(0, ROWS)
     column = k + tl.arange(0, BLOCK_K)
     mask = inside[:, None] & (column < depth)
     values = tl.load(ptr + row[:, None] * stride + column, mask=mask, other=0.0)
@@ -101,10 +100,9 @@ def _epilogue(
     acc,
     alpha,
     prob,
-    row,
-    mine,
-    owned,
+    first,
     end,
+    owned,
     first_column,
     scale_row,
     c_ptr,
@@ -124,33 +122,38 @@ def _epilogue(
     Returns their sums over columns (dprob's share) and over rows (dbias's), and the bits of max |D|.
     """
     column = first_column + tl.arange(0, WIDTH)
+    row = tl.arange(0, HEIGHT)
+    mine = row < end - first
     inside = mine[:, None] & (column < COLUMNS)
     used = inside & owned
+    # 64 bits where the tile begins, 32 within.
+    start = first.to(tl.int64) * COLUMNS
     place = row[:, None] * COLUMNS + column
+    c_ptr += first.to(tl.int64) * c_stride
     c = tl.load(c_ptr + row[:, None] * c_stride + column, mask=used, other=0.0).to(tl.float32)
     r = tl.where(c > 0, c, 0.0)
     square = r * r
     g = alpha * acc
     d = tl.where(used, 2.0 * prob[:, None] * r * g, 0.0)
-    tl.store(d_srelu_ptr + place, (prob[:, None] * square).to(tl.bfloat16), mask=inside)
+    tl.store(d_srelu_ptr + start + place, (prob[:, None] * square).to(tl.bfloat16), mask=inside)
     if QUANTISED:
         rows = tl.reshape(d, (HEIGHT, WIDTH // SCALED, SCALED))
         codes, scale = _quantised(rows, 2)
-        tl.store(d_row_ptr + place, tl.reshape(codes, (HEIGHT, WIDTH)), mask=inside)
+        tl.store(d_row_ptr + start + place, tl.reshape(codes, (HEIGHT, WIDTH)), mask=inside)
         per_row: tl.constexpr = (COLUMNS + SCALED - 1) // SCALED
         block = first_column // SCALED + tl.arange(0, WIDTH // SCALED)
         known = mine[:, None] & (block < per_row)
+        d_row_scale_ptr += first.to(tl.int64) * per_row
         tl.store(d_row_scale_ptr + row[:, None] * per_row + block, scale, mask=known)
         columns = tl.reshape(d, (HEIGHT // SCALED, SCALED, WIDTH))
         codes, scale = _quantised(columns, 1)
-        tl.store(d_col_ptr + place, tl.reshape(codes, (HEIGHT, WIDTH)), mask=inside)
+        tl.store(d_col_ptr + start + place, tl.reshape(codes, (HEIGHT, WIDTH)), mask=inside)
         nth = tl.arange(0, HEIGHT // SCALED)
-        first = tl.min(row, 0) + nth * SCALED
-        known = (first < end)[:, None] & (column < COLUMNS)
+        known = (first + nth * SCALED < end)[:, None] & (column < COLUMNS)
         beside = (scale_row + nth).to(tl.int64)[:, None] * COLUMNS + column
         tl.store(d_col_scale_ptr + beside, scale, mask=known)
     else:
-        tl.store(d_row_ptr + place, d.to(tl.bfloat16), mask=inside)
+        tl.store(d_row_ptr + start + place, d.to(tl.bfloat16), mask=inside)
     share = tl.sum(tl.where(used, square * g, 0.0), 1)
     magnitude = d.to(tl.int32, bitcast=True) & 0x7FFFFFFF
     return share, tl.sum(d, 0), tl.max(tl.max(magnitude, 1), 0)
@@ -182,7 +185,7 @@ def _deliver_columns(
 @triton.jit
 def _deliver_rows(
     share,
-    row,
+    first,
     mine,
     owned,
     n_tile,
@@ -192,6 +195,7 @@ def _deliver_rows(
     DETERMINISTIC: tl.constexpr,
 ):
     """A tile's sums over its columns to dprob, or to the slots of its N tile."""
+    row = first + tl.arange(0, share.shape[0])
     if DETERMINISTIC:
         # Adding -0 changes no bit: rows that belong to nobody come out as they were.
         place = dprob_slots_ptr + n_tile.to(tl.int64) * rows + row
@@ -249,10 +253,17 @@ def backward_tiles(
         expert = tl.load(experts_ptr + group, mask=group < groups, other=-1)
         owned = expert >= 0
         expert = tl.maximum(expert, 0)
-        row = first.to(tl.int64) + tl.arange(0, BLOCK_M)
-        mine = row < end
+        mine = first + tl.arange(0, BLOCK_M) < end
         first_column = n_tile * BLOCK_N
         column = first_column + tl.arange(0, BLOCK_N)
+        within = column < COLUMNS
+        b_row = expert.to(tl.int64) * COLUMNS + first_column
+        if not DESCRIBED:
+            a_here, b_here = a + first.to(tl.int64) * a_stride, b + b_row * depth
+            a_scale, b_scale = a_scale_ptr, b_scale_ptr
+            if SCALES:
+                per_row = tl.cdiv(depth, SCALED)
+                a_scale, b_scale = a_scale + first.to(tl.int64) * per_row, b_scale + b_row * per_row
         acc = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
         for k in range(0, tl.where(owned, depth, 0), BLOCK_K):
             if DESCRIBED:
@@ -260,13 +271,11 @@ def backward_tiles(
                 left = a.load([first, k])
                 right = b.load([expert * COLUMNS + first_column, k])
             else:
-                left = _operand(a, a_scale_ptr, row, mine, a_stride, k, depth, SCALES, BLOCK_K)
-                b_row = expert.to(tl.int64) * COLUMNS + column
-                within = column < COLUMNS
-                right = _operand(b, b_scale_ptr, b_row, within, depth, k, depth, SCALES, BLOCK_K)
+                left = _operand(a_here, a_scale, mine, a_stride, k, depth, SCALES, BLOCK_K)
+                right = _operand(b_here, b_scale, within, depth, k, depth, SCALES, BLOCK_K)
             acc = tl.dot(left, right.T, acc)
         alpha = tl.load(alpha_ptr + expert)
-        prob = tl.load(prob_ptr + row, mask=mine & owned, other=0.0)
+        prob = tl.load(prob_ptr + first + tl.arange(0, BLOCK_M), mask=mine & owned, other=0.0)
         WIDTH: tl.constexpr = BLOCK_N // SUBTILES
         share = tl.zeros((BLOCK_M,), tl.float32)
         top = tl.full((), 0, tl.int32)
@@ -276,10 +285,9 @@ def backward_tiles(
                 _subtile(acc, part, SUBTILES, BLOCK_M, BLOCK_N),
                 alpha,
                 prob,
-                row,
-                mine,
-                owned,
+                first,
                 end,
+                owned,
                 start,
                 scale_row,
                 c_ptr,
@@ -309,7 +317,7 @@ def backward_tiles(
                 WIDTH,
             )
         _deliver_rows(
-            share, row, mine, owned, n_tile, rows, dprob_ptr, dprob_slots_ptr, DETERMINISTIC
+            share, first, mine, owned, n_tile, rows, dprob_ptr, dprob_slots_ptr, DETERMINISTIC
         )
         # Bits of magnitudes are ordered as the magnitudes are, NaN above all: the order never shows.
         tl.atomic_max(amax_ptr + group, top, mask=owned, sem="relaxed")
@@ -320,10 +328,16 @@ def _subtile(
     acc, part: tl.constexpr, SUBTILES: tl.constexpr, HEIGHT: tl.constexpr, WIDTH: tl.constexpr
 ):
     """Columns `part` * WIDTH / SUBTILES and on of `acc`, from registers."""
-    if SUBTILES == 1:
-        return acc
-    low, high = acc.reshape(HEIGHT, 2, WIDTH // 2).permute(0, 2, 1).split()
-    half: tl.constexpr = SUBTILES // 2
-    if part < half:
-        return _subtile(low, part, half, HEIGHT, WIDTH // 2)
-    return _subtile(high, part - half, half, HEIGHT, WIDTH // 2)
+    chosen = acc
+    if SUBTILES > 1:
+        low, high = _halves(acc, HEIGHT, WIDTH)
+        chosen = low if part < SUBTILES // 2 else high
+    if SUBTILES == 4:
+        first, second = _halves(chosen, HEIGHT, WIDTH // 2)
+        chosen = first if part % 2 == 0 else second
+    return chosen
+
+
+@triton.jit
+def _halves(acc, HEIGHT: tl.constexpr, WIDTH: tl.constexpr):
+    return acc.reshape(HEIGHT, 2, WIDTH // 2).permute(0, 2, 1).split()
