@@ -33,6 +33,7 @@ class Search:
     counts: collections.Counter[str] = field(default_factory=collections.Counter)
     reasons: set[str] = field(default_factory=set)
     demanded: bool = False
+    unable: str = ""
     seconds: float = 0.0
     case: Case | None = None
     inputs: Inputs | None = None
@@ -48,6 +49,8 @@ class Search:
         """The verdict on the whole search: a defect if any, else passed if anything passed and means it."""
         if self.findings is not None:
             return self.findings.outcome
+        if self.unable:
+            return Outcome.UNSUPPORTED
         if self.undemonstrated:
             return Outcome.NOT_DEMONSTRATED
         ranking = (
@@ -116,6 +119,10 @@ def search(
         return inputs, checks.run(check, spec, inputs, lane)
 
     execute = execute or here
+    result.unable = checks.unable(check, spec, lane)
+    if result.unable:
+        result.reasons.add(result.unable)
+        return result
 
     def judge(case: Case) -> None:
         inputs, findings = execute(case)

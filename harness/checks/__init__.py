@@ -60,6 +60,15 @@ def cost(check: str, spec: KernelSpec) -> int:
     }[check]
 
 
+def unable(check: str, spec: KernelSpec, lane: Lane) -> str:
+    """Why `lane` cannot run `check` on any case of `spec`; empty where it can."""
+    for limit in spec.limits:
+        if limit.lane == lane.name and limit.check == check:
+            return limit.because
+    lacking = {"compile_cache": "compiles nothing", "streams": "has no streams"}.get(check)
+    return f"lane {lane.name} {lacking}" if lacking and lane.device.type != "cuda" else ""
+
+
 def run(check: str, spec: KernelSpec, inputs: Inputs, lane: Lane) -> Findings:
     """Run `check` by name; what the launcher raises becomes an outcome, other errors stay errors.
 
@@ -67,9 +76,9 @@ def run(check: str, spec: KernelSpec, inputs: Inputs, lane: Lane) -> Findings:
     """
     if check not in _CHECKS:
         raise UsageError(f"unknown check {check!r}: there are {', '.join(CHECKS)}")
-    for limit in spec.limits:
-        if limit.lane == lane.name and limit.check == check:
-            return Findings(outcome=Outcome.UNSUPPORTED, reason=limit.because)
+    reason = unable(check, spec, lane)
+    if reason:
+        return Findings(outcome=Outcome.UNSUPPORTED, reason=reason)
     try:
         with warnings.catch_warnings():
             # What a launcher or oracle warns of is no verdict, also where warnings are made errors.
