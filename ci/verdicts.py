@@ -60,6 +60,8 @@ def draw(lane: Any) -> Iterator[Row]:
     profiles.register()
     for found in find():
         for check in checks.names(found.spec):
+            if checks.unable(check, found.spec, lane):
+                continue
             for case in some(found.spec):
                 yield row(found.spec.name, None, check, cases.encode(case))
         for fault in found.spec.faults:
