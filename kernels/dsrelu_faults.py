@@ -85,10 +85,10 @@ EPILOGUE = (
     ),
     _fault(
         "gemm",
-        "backward_tiles",
+        "_epilogue",
         "takes rows past the group",
-        "mine = first + tl.arange(0, BLOCK_M) < end",
-        "mine = first + tl.arange(0, BLOCK_M) < rows",
+        "mine = row < end - first",
+        "mine = row < end - first + HEIGHT",
     ),
     _fault(
         "gemm",
@@ -193,6 +193,14 @@ SLOTS = (
         "triton.cdiv(columns, tiling.block_n)",
         "max(columns // tiling.block_n, 1)",
         "memory",
+    ),
+    _fault(
+        "gemm",
+        "backward_tiles",
+        "parks zeros in the slots of the next group",
+        "mine = first + tl.arange(0, BLOCK_M) < end",
+        "mine = first + tl.arange(0, BLOCK_M) < rows",
+        "reproducibility",
     ),
     _fault(
         "reduce",

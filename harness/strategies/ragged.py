@@ -18,20 +18,23 @@ def sizes(draw: Any, *, groups: int, most: int, block: int) -> tuple[int, ...]:
     """
     count = draw(st.integers(1, groups))
     size = _size(most, block)
+    first = draw(size)
     match draw(st.sampled_from(("each", "each", "each", "alike", "one", "ends", "none"))):
         case "alike":
-            return (draw(size),) * count
+            return (first,) * count
         case "one":
             chosen = draw(st.integers(0, count - 1))
-            given = draw(size)
-            return tuple(given if i == chosen else 0 for i in range(count))
+            return tuple(first if i == chosen else 0 for i in range(count))
         case "ends":
-            inner = draw(st.lists(size, min_size=max(count - 2, 0), max_size=max(count - 2, 0)))
-            return (0, *inner, 0)[:count]
+            return (0, *_several(draw, size, count - 2), 0)[:count]
         case "none":
             return (0,) * count
         case _:
-            return tuple(draw(st.lists(size, min_size=count, max_size=count)))
+            return (first, *_several(draw, size, count - 1))
+
+
+def _several(draw: Any, size: st.SearchStrategy[int], count: int) -> list[int]:
+    return [draw(size) for _ in range(count)]
 
 
 def _size(most: int, block: int) -> st.SearchStrategy[int]:
