@@ -16,10 +16,8 @@ import pytest
 import torch
 from hypothesis import settings
 
-from harness import lanes, plugin, profiles, records, suite
+from harness import lanes, plugin, records, suite
 from harness.plugin import CHECKOUT, PROPERTIES
-from harness.spec import Bitwise
-from tests.harness.plain import scaled, variant
 
 pytest_plugins = "pytester"
 
@@ -256,8 +254,6 @@ def test_ci_gets_the_same_cases_every_time(run: Run, environment: pytest.MonkeyP
     environment.setenv("CI", "1")
     result = run(RIGHT)
     result.stdout.fnmatch_lines(["bitproof: lane interpreter *, profile bitproof-ci"])
-    assert settings.get_profile(profiles.CI).derandomize
-    assert settings.get_profile(profiles.CI).database is None
 
 
 def _pytest(folder: Path, *options: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -383,23 +379,3 @@ def test_processes_compile_into_caches_of_their_own(
     suite.separate("")
     assert os.environ["TRITON_CACHE_DIR"] == "/theirs"
     assert "CUDA_VISIBLE_DEVICES" not in os.environ
-
-
-@pytest.mark.parametrize(
-    ("check", "lane", "profile", "examples"),
-    [
-        ("agreement", "interpreter", profiles.DEFAULT, 400),
-        ("memory", "interpreter", profiles.DEFAULT, 200),
-        ("reproducibility", "interpreter", profiles.DEFAULT, 50),
-        ("agreement", "interpreter", profiles.CI, 400),
-        ("agreement", "cuda", profiles.NIGHTLY, 20_000),
-        ("agreement", "cuda", "theirs", 1600),
-    ],
-)
-def test_examples_fit_the_budget_of_launches(
-    check: str, lane: str, profile: str, examples: int
-) -> None:
-    """A check that launches more gets fewer examples; the nightly run spends many times as much."""
-    assert profiles.examples(variant(), check, lane, profile) == examples
-    claim = variant(launches={lane: 6}, reproducible=Bitwise(control=scaled))
-    assert profiles.examples(claim, "reproducibility", lane, profile) >= 3
