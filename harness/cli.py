@@ -154,6 +154,34 @@ def sweep(
 
 
 @main.command()
+@click.argument("kernels", nargs=-1, metavar="[KERNEL]...")
+@click.option(
+    "--targets",
+    metavar="LIST",
+    default="sm_80,sm_89,sm_90",
+    show_default=True,
+    help="Of sm_80, sm_86, sm_89, sm_90, sm_100, sm_120, gfx942, gfx950, separated by commas.",
+)
+@_fault
+@_spec
+@_json
+def lowering(
+    kernels: tuple[str, ...],
+    targets: str,
+    fault: str | None,
+    specs: tuple[str, ...],
+    as_json: bool,
+) -> int:
+    """Read what the compiler makes of KERNELs (default: all) for other targets; needs no GPU.
+
+    Says for each target whether it compiles, and which instructions endanger the numbers.
+    """
+    from harness.commands import lowering
+
+    return lowering.run(kernels, targets=targets, fault=fault, specs=specs, as_json=as_json)
+
+
+@main.command()
 @click.argument("file", type=_file, required=False)
 def report(file: Path | None) -> int:
     """Show the summary of the last property run (or the one in FILE) as a table."""

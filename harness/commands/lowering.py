@@ -1,0 +1,63 @@
+"""`bitproof lowering`: what other targets' compilers make of kernels, read without any GPU."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+
+import click
+
+from harness import lanes
+from harness.commands.screen import progress
+from harness.commands.subject import planted
+from harness.outcomes import Outcome
+
+
+def run(
+    kernels: Sequence[str],
+    *,
+    targets: str,
+    fault: str | None,
+    specs: Sequence[str],
+    as_json: bool,
+) -> int:
+    """Print a report on each kernel and target, and a table of all where there are several."""
+    lanes.choose("interpreter")  # this process compiles nothing: its workers do
+    from harness.discovery import find
+    from harness.lowering import report
+    from harness.lowering.compile import readings
+    from harness.lowering.targets import listed
+
+    names = listed(targets)
+    found = [planted(kernel, fault) for kernel in find(specs, kernels)]
+    by_name = {kernel.spec.name: kernel.spec for kernel in found}
+    done = 0
+    with progress("lowering", len(found) * len(names)) as tell:
+
+        def heard(reading: object) -> None:
+            nonlocal done
+            done += 1
+            tell(done, "")
+
+        made = readings(found, names, fault=fault, tell=heard)
+    judged = [report.judge(reading, by_name[reading.kernel]) for reading in made]
+    if as_json:
+        click.echo(json.dumps([report.plain(each) for each in judged], indent=2))
+    else:
+        for each in judged:
+            click.echo("\n".join(report.lines(each)))
+        if len(judged) > 1:
+            _table(*report.table(judged))
+    short = (Outcome.FAILED, Outcome.NOT_DEMONSTRATED)
+    return int(any(each.outcome in short for each in judged))
+
+
+def _table(header: list[str], rows: list[list[str]]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    shown = Table(*header)
+    for row in rows:
+        shown.add_row(*row)
+    Console(width=None if sys.stdout.isatty() else 200).print(shown)

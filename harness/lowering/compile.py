@@ -1,0 +1,185 @@
+"""Readings of kernels' code, made by worker processes and kept on disk.
+
+A reading is a function of the sources (the kernel's own and this harness's), of Triton's version and of
+the target, and is kept under `.bitproof/lowering` by the digest of those.
+"""
+
+from __future__ import annotations
+
+import atexit
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+from typing import IO
+
+import msgspec
+
+from harness.discovery import Found
+from harness.errors import EnvironmentUnfit, UsageError
+from harness.lowering.findings import Reading, Refusal
+
+FOLDER = Path(".bitproof") / "lowering"
+EXAMPLES = 64
+
+Tell = Callable[[Reading], None]
+
+
+def readings(
+    kernels: Sequence[Found],
+    targets: Sequence[str],
+    *,
+    fault: str | None = None,
+    tell: Tell = lambda _reading: None,
+) -> list[Reading]:
+    """A reading of every kernel for every target, the targets at work side by side.
+
+    Sorted by kernel, then in the order of `targets`. `tell` hears of each when it is made. Raises
+    UsageError for what does not exist, EnvironmentUnfit when a worker cannot start.
+    """
+
+    def on(target: str) -> list[Reading]:
+        made = []
+        for found in kernels:
+            made.append(reading(found, target, fault=fault))
+            tell(made[-1])
+        return made
+
+    with ThreadPoolExecutor(max_workers=min(len(targets), os.cpu_count() or 1)) as pool:
+        columns = list(pool.map(on, targets))
+    return [column[row] for row in range(len(kernels)) for column in columns]
+
+
+def reading(found: Found, target: str, *, fault: str | None = None) -> Reading:
+    """What one kernel's code for one target says, from disk where it was read before."""
+    path = FOLDER / f"{found.spec.name}-{target}-{_digest(found, target, fault)}.json"
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Reading)
+    except (OSError, msgspec.MsgspecError):
+        pass
+    made = _worker(target).read(found, fault)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_suffix(f".{os.getpid()}.partial")
+    partial.write_bytes(msgspec.json.format(msgspec.json.encode(made)))
+    partial.replace(path)
+    return made
+
+
+def _digest(found: Found, target: str, fault: str | None) -> str:
+    pinned = os.environ.get("TRITON_DEFAULT_FP_FUSION", "1")
+    parts = [found.reference, found.spec.name, target, str(fault), pinned, str(EXAMPLES)]
+    parts += [metadata.version(name) for name in ("triton", "torch", "hypothesis", "numpy")]
+    digest = hashlib.sha256("\0".join(parts).encode())
+    here = Path(__file__).resolve().parents[1]
+    for folder in (here, here.parent / "oracles"):
+        digest.update(_sources(folder))
+    module = Path(str(found.module.__file__))
+    digest.update(_sources(module.parent) if "." in found.module.__name__ else module.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+@cache
+def _sources(folder: Path) -> bytes:
+    """A digest of every Python file in a folder."""
+    digest = hashlib.sha256()
+    for path in sorted(folder.rglob("*.py")):
+        digest.update(str(path.relative_to(folder)).encode() + b"\0" + path.read_bytes())
+    return digest.digest()
+
+
+_workers: dict[str, _Worker] = {}
+_lock = threading.Lock()
+
+
+def _worker(target: str) -> _Worker:
+    with _lock:
+        if target not in _workers:
+            _workers[target] = _Worker(target=target)
+        return _workers[target]
+
+
+@dataclass(kw_only=True)
+class _Worker:
+    """The process that reads for one target, started when first needed and again after a death."""
+
+    target: str
+    process: subprocess.Popen[str] | None = None
+    printed: IO[bytes] = field(default_factory=tempfile.TemporaryFile)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def read(self, found: Found, fault: str | None) -> Reading:
+        """One reading; a compiler that takes the process with it has refused the kernel."""
+        request = {
+            "spec": found.reference,
+            "kernel": found.spec.name,
+            "fault": fault,
+            "examples": EXAMPLES,
+        }
+        with self.lock:
+            process = self._alive()
+            assert process.stdin is not None
+            assert process.stdout is not None
+            try:
+                process.stdin.write(json.dumps(request) + "\n")
+                process.stdin.flush()
+                line = process.stdout.readline()
+            except BrokenPipeError:
+                line = ""
+            if not line:
+                return self._died(found, process)
+        answer = json.loads(line)
+        if "error" in answer:
+            raise UsageError(answer["error"])
+        return msgspec.convert(answer, type=Reading)
+
+    def _alive(self) -> subprocess.Popen[str]:
+        if self.process is None or self.process.poll() is not None:
+            self.printed.truncate(0)
+            cache_folder = FOLDER / "triton" / metadata.version("triton") / self.target
+            environment = {
+                **os.environ,
+                "TRITON_INTERPRET": "0",
+                "TRITON_CACHE_DIR": str(cache_folder.resolve()),
+                "PYTHONPATH": os.pathsep.join(part for part in sys.path if part),
+            }
+            environment.setdefault("TRITON_DEFAULT_FP_FUSION", "1")
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "harness.lowering.worker", self.target],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self.printed,
+                text=True,
+                env=environment,
+            )
+            atexit.register(self.process.kill)
+        return self.process
+
+    def _died(self, found: Found, process: subprocess.Popen[str]) -> Reading:
+        code = process.wait()
+        self.printed.seek(0)
+        told = self.printed.read().decode(errors="replace")
+        last = _telling(told.split("\n"))
+        if code > 0:
+            raise EnvironmentUnfit(f"code for {self.target} cannot be read here: {last}")
+        sentence = f"the compiler died of signal {-code}: {last}"
+        refusal = Refusal(sentence=sentence, variants=1, first="")
+        version = metadata.version("triton")
+        return Reading(
+            kernel=found.spec.name, target=self.target, triton=version, refusals=(refusal,)
+        )
+
+
+def _telling(lines: Iterable[str]) -> str:
+    """The line that says most of what a dying process printed: an error or an assertion, else the last."""
+    kept = [line.strip() for line in lines if line.strip()]
+    chosen = [line for line in kept if "LLVM ERROR" in line or "Assertion" in line]
+    return (chosen or kept or ["it printed nothing"])[-1][:300]

@@ -1,0 +1,61 @@
+"""What a reading of one kernel's code for one target says: plain values only, since they travel as JSON."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hazard:
+    """One hazard at one place of the source.
+
+    name         one of `harness.spec.HAZARDS`
+    function     the compiled kernel it is in
+    source       "file:line" in the kernel's source, "" where the compiler kept none
+    instruction  the machine instructions that show it
+    detail       what happens, with an example where there is one
+    outputs      the outputs it reaches, all of them where that cannot be told
+    variants     in how many of the compiled specialisations it was seen, and in which first
+    """
+
+    name: str
+    function: str
+    source: str
+    instruction: str
+    detail: str
+    outputs: tuple[str, ...]
+    variants: int = 1
+    first: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Refusal:
+    """Why the compiler refused specialisations, how many, and the first."""
+
+    sentence: str
+    variants: int
+    first: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reading:
+    """What was read of one kernel under test for one target.
+
+    triton       the version that compiled it
+    reached      the distinct specialisations that drawn cases reached
+    compiled     those that were compiled and read (see `reach`)
+    refusals     what the compiler refused
+    unlaunched   why the launcher itself raised on every case, "" where it ran
+    conversions  the conversions of floats met, and what is known of each, in words
+    """
+
+    kernel: str
+    target: str
+    triton: str
+    reached: int = 0
+    compiled: int = 0
+    hazards: tuple[Hazard, ...] = ()
+    refusals: tuple[Refusal, ...] = ()
+    unlaunched: str = ""
+    conversions: tuple[str, ...] = ()
+    seconds: float = 0.0

@@ -1,0 +1,289 @@
+"""Which specialisations a kernel's cases reach, and the code each compiles to, on a target at hand or not.
+
+The launcher is called on CPU tensors as a lane would call it. Triton's own hooks say what it is about to
+compile; of all that drawn cases reach, few are compiled, chosen so that every combination of types and
+every value of a constant, an alignment and an option is among them: what a compiler does to numbers
+hangs on these.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from hypothesis import HealthCheck, Phase, given, settings
+from torch import Tensor
+from triton import knobs
+
+from harness.case import Case, build
+from harness.lanes.arena import Arena
+from harness.lanes.base import LaunchFailed, call
+from harness.lowering import silent
+from harness.lowering.findings import Refusal
+from harness.lowering.targets import Target
+from harness.outcomes import one_line
+from harness.spec import KernelSpec
+
+TEXTS = ("ttir", "ptx", "llir", "amdgcn")
+_CPU = torch.device("cpu")
+_OPTIONS = ("num_warps", "num_stages", "num_ctas")
+
+Fact = tuple[str, ...]
+
+
+@dataclass(kw_only=True)
+class Compiled:
+    """One specialisation of one kernel function.
+
+    `texts` holds its code by kind (see `TEXTS`); `written` maps the number of each pointer parameter to
+    the names of the outputs in whose memory it was seen to point, none for memory of the launcher's own.
+    """
+
+    function: str
+    variant: str
+    texts: dict[str, str]
+    written: dict[int, set[str]] = field(default_factory=dict)
+
+
+@dataclass(kw_only=True)
+class Reached:
+    """Everything that a kernel's cases made Triton compile."""
+
+    specialisations: set[str] = field(default_factory=set)
+    compiled: list[Compiled] = field(default_factory=list)
+    refusals: dict[str, Refusal] = field(default_factory=dict)
+    launched: int = 0
+    unlaunched: str = ""
+
+
+def reach(spec: KernelSpec, target: Target, *, examples: int) -> Reached:
+    """Run `spec`'s launcher on up to `examples` derandomised cases, compiling for `target`."""
+    watcher = _Watcher(spec=spec)
+    silent.install(target, watcher.launched)
+
+    def survey(case: Case) -> None:
+        watcher.run(case)
+
+    survey.__name__ = f"lowering_{spec.name}"  # part of what the derandomised cases are drawn from
+    chosen = settings(
+        max_examples=examples,
+        derandomize=True,
+        database=None,
+        deadline=None,
+        phases=(Phase.generate,),
+        suppress_health_check=list(HealthCheck),
+    )
+    with watcher.listening():
+        chosen(given(spec.cases())(survey))()
+        watcher.wanted = covering(watcher.facts)
+        for case in dict.fromkeys(watcher.cases[variant] for variant in sorted(watcher.wanted)):
+            watcher.run(case)
+    return watcher.result
+
+
+def covering(facts: Mapping[str, frozenset[Fact]]) -> set[str]:
+    """Few of the specialisations that together show every fact of them all: greedily, the richest first."""
+    missing = set[Fact]().union(*facts.values())
+    chosen = set[str]()
+    while missing:
+        richest = max(sorted(facts), key=lambda variant: len(facts[variant] & missing))
+        chosen.add(richest)
+        missing -= facts[richest]
+    return chosen
+
+
+@dataclass(kw_only=True)
+class _Watcher:
+    """First every specialisation is left uncompiled and described, then those in `wanted` are compiled."""
+
+    spec: KernelSpec
+    wanted: set[str] = field(default_factory=set)
+    result: Reached = field(default_factory=Reached)
+    facts: dict[str, frozenset[Fact]] = field(default_factory=dict)
+    # The first case that reached a specialisation, and the case at hand.
+    cases: dict[str, Case] = field(default_factory=dict)
+    case: Case | None = None
+    # The specialisation that the compiler is at work on, to know whose error an error is.
+    current: str = ""
+    by_source: dict[int, tuple[Any, Compiled]] = field(default_factory=dict)
+    # (what was launched, number of the parameter, address) of the case at hand.
+    pointers: list[tuple[Compiled, int, int]] = field(default_factory=list)
+
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        """Triton's hooks lead here."""
+        knobs.runtime.jit_cache_hook = self.skips
+        knobs.compilation.listener = self.compiled
+        try:
+            yield
+        finally:
+            knobs.runtime.jit_cache_hook = None
+            knobs.compilation.listener = None
+
+    def run(self, case: Case) -> None:
+        """One case: refusals of the launcher are its contract, others are the compiler's or its own."""
+        self.case, self.current = case, ""
+        self.pointers.clear()
+        before = os.fstat(2).st_size
+        try:
+            outputs, _ = call(self.spec, build(case, _CPU), Arena(device=_CPU, poison=0))
+        except LaunchFailed as failure:
+            error = failure.__cause__ or failure
+            if not isinstance(error, self.spec.refuses):
+                self._failed(error, before)
+            return
+        self.result.launched += 1
+        self._assign(outputs)
+
+    def _failed(self, error: BaseException, before: int) -> None:
+        scarce = type(error).__name__ == "OutOfResources"
+        if not self.current and not scarce:
+            self.result.unlaunched = f"{type(error).__name__}: {one_line(error)}"
+            return
+        self.wanted.discard(self.current)
+        text = sentence(error, before)
+        earlier = self.result.refusals.get(text)
+        self.result.refusals[text] = Refusal(
+            sentence=text,
+            variants=earlier.variants + 1 if earlier else 1,
+            first=earlier.first if earlier else self.current,
+        )
+
+    def skips(self, *, fn: Any, compile: dict[str, Any], **_: Any) -> bool:
+        """Triton's question before it compiles: true says not to."""
+        function = fn.name.rsplit(".", 1)[-1]
+        variant, facts = _described(function, compile)
+        self.result.specialisations.add(variant)
+        self.facts.setdefault(variant, facts)
+        if self.case is not None:
+            self.cases.setdefault(variant, self.case)
+        if variant not in self.wanted:
+            return True
+        self.current = variant
+        return False
+
+    def compiled(self, *, src: Any, metadata_group: dict[str, str], **_: Any) -> None:
+        """Triton's word that it has compiled, or found in its cache, what it asked about."""
+        texts = {}
+        for name, path in metadata_group.items():
+            kind = name.rsplit(".", 1)[-1]
+            if kind in TEXTS:
+                texts[kind] = Path(path).read_text(encoding="utf-8")
+        made = Compiled(function=src.name, variant=self.current, texts=texts)
+        self.result.compiled.append(made)
+        self.by_source[id(src)] = (src, made)
+
+    def launched(self, source: Any, arguments: tuple[Any, ...]) -> None:
+        """A launch into nothing: remember where its pointers point."""
+        self.current = ""
+        found = self.by_source.get(id(source))
+        if found is None:
+            return
+        made = found[1]
+        for number, argument in _numbered(source, arguments, _parameter_count(made.texts)):
+            address = _storage(argument)
+            if address is not None:
+                self.pointers.append((made, number, address))
+
+    def _assign(self, outputs: dict[str, Tensor]) -> None:
+        names: dict[int, set[str]] = {}
+        for name, output in outputs.items():
+            names.setdefault(output.untyped_storage().data_ptr(), set()).add(name)
+        for made, number, address in self.pointers:
+            made.written.setdefault(number, set()).update(names.get(address, ()))
+
+
+def _described(function: str, compile: dict[str, Any]) -> tuple[str, frozenset[Fact]]:
+    """A specialisation in words, and the facts that make it what it is."""
+    signature: dict[str, Any] = compile["signature"]
+    names = list(signature)
+    constants = {_path(names, path): str(value) for path, value in compile["constants"].items()}
+    aligned = {_path(names, path) for path, value in compile["configs"][0].items() if value}
+    options = {name: str(compile[name]) for name in _OPTIONS if compile.get(name) is not None}
+    types = [f"{name} {kind}" for name, kind in signature.items() if kind != "constexpr"]
+    # Types of floats matter together, what becomes of one integer hardly hangs on another.
+    integer = re.compile(r"[iu]\d+")
+    facts: set[Fact] = {("types", *(t for t in types if not integer.fullmatch(t.split()[1])))}
+    facts |= {("integer", t) for t in types if integer.fullmatch(t.split()[1])}
+    facts |= {("constant", *item) for item in constants.items()}
+    facts |= {("aligned", name, str(name in aligned)) for name in names}
+    facts |= {("option", *item) for item in options.items()}
+    parts = [
+        *(f"{part}{' aligned' if part.split()[0] in aligned else ''}" for part in types),
+        *(f"{name}={value}" for name, value in (constants | options).items()),
+    ]
+    variant = f"{function}({', '.join(parts)})"
+    return variant, frozenset((function, *fact) for fact in facts)
+
+
+def _path(names: list[str], path: Any) -> str:
+    steps = path if isinstance(path, tuple) else (path,)
+    first = names[steps[0]] if isinstance(steps[0], int) else str(steps[0])
+    return ".".join([first, *(str(step) for step in steps[1:])])
+
+
+def _parameter_count(texts: dict[str, str]) -> int:
+    """Parameters of the compiled function, the two that Triton adds for scratch memory included."""
+    if "ptx" in texts:
+        start = texts["ptx"].index(".entry")
+        return texts["ptx"][start : texts["ptx"].index("\n)", start)].count(".param")
+    header = re.search(r"^define amdgpu_kernel .*$", texts.get("llir", ""), re.MULTILINE)
+    return len(re.findall(r"%\d+(?=[,)])", header[0])) if header else 0
+
+
+def _numbered(source: Any, arguments: tuple[Any, ...], count: int) -> Iterator[tuple[int, Any]]:
+    """(number of the compiled parameter, argument) for the arguments of which it can be told.
+
+    Constants have no parameter. A tensor descriptor becomes several, how many depends on target and
+    version: what comes before the first is counted from the front, what comes after the last from the
+    back, and nothing is said of what lies between.
+    """
+    kinds = [kind for kind in source.signature.values() if kind != "constexpr"]
+    kept = [
+        argument
+        for argument, kind in zip(arguments, source.signature.values(), strict=True)
+        if kind != "constexpr"
+    ]
+    simple = [isinstance(kind, str) and not kind.startswith("tensordesc") for kind in kinds]
+    front = simple.index(False) if False in simple else len(kinds)
+    yield from enumerate(kept[:front])
+    back = simple[::-1].index(False) if False in simple else 0
+    scratch = 2
+    for i in range(1, back + 1):
+        yield count - scratch - i, kept[-i]
+
+
+def _storage(argument: Any) -> int | None:
+    tensor = getattr(argument, "base", argument)
+    return tensor.untyped_storage().data_ptr() if isinstance(tensor, Tensor) else None
+
+
+def sentence(error: BaseException, before: int = 0) -> str:
+    """A compiler's error in one sentence: the last line of its own, else the first error it printed.
+
+    `before` is where standard error stood when the compiler began.
+    """
+    lines = [line.strip() for line in str(error).split("\n") if line.strip()]
+    last = lines[-1] if lines else type(error).__name__
+    wrapped = re.fullmatch(r"""\w+\((["'])(.*)\1\)""", last)
+    if wrapped is not None:
+        return wrapped[2]
+    if "PassManager" in last or type(error).__name__ == "PTXASError":
+        printed = f"{error}\n{_printed(before)}"
+        found = re.search(r"(?:error|fatal)\s*: (.*)", printed)
+        return f"the compiler failed: {found[1] if found else last}"
+    return one_line(error) if len(lines) < 2 else last
+
+
+def _printed(before: int) -> str:
+    """What was written to standard error since, where that is a file that can be read."""
+    try:
+        return os.pread(2, 1 << 20, before).decode(errors="replace")
+    except OSError:
+        return ""

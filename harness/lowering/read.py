@@ -1,0 +1,108 @@
+"""Reads the code of one kernel for the target of this process."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+
+import triton
+
+from harness.lowering import amdgcn, llir, ptx, rules, ttir
+from harness.lowering.findings import Hazard, Reading
+from harness.lowering.memory import NotModelled
+from harness.lowering.probe import verdict
+from harness.lowering.reach import Compiled, reach
+from harness.lowering.subject import Evidence, Subject
+from harness.lowering.targets import Target
+from harness.spec import KernelSpec
+
+
+def read(spec: KernelSpec, target: Target, *, examples: int) -> Reading:
+    """Compile `spec`'s kernels for what up to `examples` drawn cases reach, and apply every rule."""
+    began = time.perf_counter()
+    reached = reach(spec, target, examples=examples)
+    hazards: dict[tuple[str, ...], Hazard] = {}
+    conversions = set[str]()
+    for compiled in reached.compiled:
+        subject = subject_of(spec, target, compiled)
+        conversions.update(_conversions(subject))
+        for key, hazard in _hazards(subject, compiled).items():
+            earlier = hazards.get(key)
+            hazards[key] = hazard if earlier is None else _seen_again(earlier, hazard)
+    return Reading(
+        kernel=spec.name,
+        target=target.name,
+        triton=triton.__version__,
+        reached=len(reached.specialisations),
+        compiled=len(reached.compiled),
+        hazards=tuple(hazards[key] for key in sorted(hazards)),
+        refusals=tuple(reached.refusals.values()),
+        unlaunched="" if reached.launched or reached.refusals else reached.unlaunched,
+        conversions=tuple(sorted(conversions)),
+        seconds=round(time.perf_counter() - began, 3),
+    )
+
+
+def subject_of(spec: KernelSpec, target: Target, compiled: Compiled) -> Subject:
+    """One compiled kernel as the rules see it."""
+    nvidia = target.backend == "cuda"
+    texts = compiled.texts
+    return Subject(
+        spec=spec,
+        nvidia=nvidia,
+        asked=ttir.parse(texts["ttir"]),
+        code=ptx.parse(texts["ptx"]) if nvidia else llir.parse(texts["llir"]),
+        written=compiled.written,
+        fused={} if nvidia else amdgcn.fused(texts["amdgcn"]),
+        verdict=verdict,
+    )
+
+
+def _hazards(subject: Subject, compiled: Compiled) -> dict[tuple[str, ...], Hazard]:
+    """What the rules find in one specialisation, once for each name, place and detail."""
+    found: dict[tuple[str, ...], Hazard] = {}
+    for name, evidence in rules.find(subject):
+        key = (name, compiled.function, evidence.source, evidence.detail)
+        hazard = _hazard(name, evidence, compiled)
+        earlier = found.get(key)
+        found[key] = hazard if earlier is None else _united(earlier, hazard)
+    return found
+
+
+def _hazard(name: str, evidence: Evidence, compiled: Compiled) -> Hazard:
+    return Hazard(
+        name=name,
+        function=compiled.function,
+        source=evidence.source,
+        instruction=evidence.instruction,
+        detail=evidence.detail,
+        outputs=tuple(sorted(evidence.outputs)),
+        first=compiled.variant,
+    )
+
+
+def _united(earlier: Hazard, later: Hazard) -> Hazard:
+    outputs = tuple(sorted({*earlier.outputs, *later.outputs}))
+    return dataclasses.replace(earlier, outputs=outputs)
+
+
+def _seen_again(earlier: Hazard, later: Hazard) -> Hazard:
+    both = _united(earlier, later)
+    return dataclasses.replace(both, variants=earlier.variants + 1)
+
+
+def _conversions(subject: Subject) -> list[str]:
+    """Each conversion that is asked for, with what is known of it."""
+    told = []
+    for op in subject.asked:
+        conversion = op.conversion
+        if conversion is None or conversion.source == conversion.target:
+            continue
+        answer = subject.verdict(conversion)
+        if isinstance(answer, NotModelled):
+            told.append(f"{conversion}: not analysed, no model of {answer}")
+        else:
+            right = "right" if answer.right else "wrong"
+            policy = f", {answer.overflow} on overflow" if answer.overflow else ""
+            told.append(f"{conversion}: {answer.chain}, {right} on {answer.tried} inputs{policy}")
+    return told

@@ -1,0 +1,141 @@
+"""Readings judged against what specs declare, and put into words."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from harness.lowering.findings import Hazard, Reading
+from harness.lowering.rules import RULES
+from harness.outcomes import Outcome
+from harness.spec import Accepted, KernelSpec
+
+_BY_NAME = {rule.name: rule for rule in RULES}
+_UNKNOWN = "not analysed"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Judged:
+    """A reading, its hazards parted by what the spec declares.
+
+    failed            an undeclared hazard, or a refusal of a target that the spec supports
+    not demonstrated  something that no rule understands, and nothing worse
+    unsupported       the compiler refuses the kernel for this target
+    """
+
+    reading: Reading
+    outcome: Outcome
+    undeclared: tuple[Hazard, ...]
+    accepted: tuple[tuple[Hazard, Accepted], ...]
+
+    @property
+    def word(self) -> str:
+        """The verdict in a table's cell."""
+        reading, count = self.reading, len({hazard.name for hazard in self.undeclared})
+        if reading.refusals and not reading.compiled:
+            return "refuses"
+        if reading.unlaunched:
+            return "not launched"
+        names = sorted({hazard.name for hazard in self.undeclared})
+        if names == [_UNKNOWN]:
+            return _UNKNOWN
+        if names:
+            return f"{count} hazard{'s' if count > 1 else ''}"
+        return f"clean, {len(self.accepted)} accepted" if self.accepted else "clean"
+
+
+def judge(reading: Reading, spec: KernelSpec) -> Judged:
+    """Part the hazards of `reading` into those that `spec` accepts and the others."""
+    accepted, undeclared = [], []
+    for hazard in reading.hazards:
+        because = _accepting(hazard, reading.target, spec)
+        if because is None:
+            undeclared.append(hazard)
+        else:
+            accepted.append((hazard, because))
+    refused = bool(reading.refusals) and reading.target in spec.lowering.supports
+    if refused or any(hazard.name != _UNKNOWN for hazard in undeclared):
+        outcome = Outcome.FAILED
+    elif reading.unlaunched or undeclared:
+        outcome = Outcome.NOT_DEMONSTRATED
+    elif reading.refusals and not reading.compiled:
+        outcome = Outcome.UNSUPPORTED
+    else:
+        outcome = Outcome.PASSED
+    return Judged(
+        reading=reading, outcome=outcome, undeclared=tuple(undeclared), accepted=tuple(accepted)
+    )
+
+
+def _accepting(hazard: Hazard, target: str, spec: KernelSpec) -> Accepted | None:
+    for accepted in spec.lowering.accepted:
+        if accepted.hazard == hazard.name and target in (accepted.targets or (target,)):
+            return accepted
+    return None
+
+
+def lines(judged: Judged) -> Iterator[str]:
+    """The report on one kernel and target: one paragraph, the verdict first."""
+    reading = judged.reading
+    yield f"{reading.kernel} for {reading.target}, triton {reading.triton}: {judged.word}"
+    if reading.unlaunched:
+        yield f"  the launcher raised on every case: {reading.unlaunched}"
+        return
+    if reading.compiled:
+        yield f"  {reading.compiled} of the {reading.reached} specialisations reached were compiled and read"
+    for refusal in reading.refusals:
+        yield f"  refused, {refusal.variants} of {reading.reached}: {refusal.sentence}"
+    for conversion in reading.conversions:
+        yield f"  converts {conversion}"
+    for hazard in judged.undeclared:
+        yield from _hazard(hazard, reading)
+    for hazard, accepted in judged.accepted:
+        where = shortened(hazard.source)
+        yield f"  accepted: {hazard.name} at {where}, because {accepted.because}"
+
+
+def _hazard(hazard: Hazard, reading: Reading) -> Iterator[str]:
+    rule = _BY_NAME[hazard.name]
+    title = hazard.name.upper() if hazard.name == _UNKNOWN else f"HAZARD {hazard.name}"
+    yield f"  {title} at {shortened(hazard.source)} in {hazard.function}"
+    yield f"    {hazard.detail}"
+    yield f"    by {hazard.instruction}"
+    outputs = ", ".join(hazard.outputs)
+    yield f"    reaches {outputs}; in {hazard.variants} of {reading.compiled}, such as {hazard.first}"
+    yield f"    {rule.explanation}{f' See {rule.link}' if rule.link else ''}"
+
+
+def shortened(source: str) -> str:
+    """A "file:line" relative to the working folder where it is inside."""
+    if not source:
+        return "an unknown line"
+    here = os.getcwd() + os.sep
+    return source.removeprefix(here)
+
+
+def table(all_judged: Sequence[Judged]) -> tuple[list[str], list[list[str]]]:
+    """(header, rows): a row a kernel, a column a target."""
+    targets = list(dict.fromkeys(judged.reading.target for judged in all_judged))
+    cells: dict[str, dict[str, str]] = {}
+    for judged in all_judged:
+        cells.setdefault(judged.reading.kernel, {})[judged.reading.target] = judged.word
+    rows = [[kernel, *(row.get(target, "") for target in targets)] for kernel, row in cells.items()]
+    return ["kernel", *targets], rows
+
+
+def plain(judged: Judged) -> dict[str, Any]:
+    """The same as plain JSON values."""
+    return {
+        **msgspec.to_builtins(judged.reading),
+        "outcome": str(judged.outcome),
+        "verdict": judged.word,
+        "hazards": [
+            *({**dataclasses.asdict(h), "accepted": None} for h in judged.undeclared),
+            *({**dataclasses.asdict(h), "accepted": a.because} for h, a in judged.accepted),
+        ],
+    }
