@@ -19,6 +19,7 @@ from harness.discovery import Found, find
 from harness.errors import BitproofError, UsageError
 from harness.outcomes import Outcome
 from harness.plugin import PROPERTIES
+from harness.spec import CHECKS
 
 CACHE = Path(".bitproof") / "cache"
 Judge = Callable[[str, Found], None]
@@ -94,11 +95,15 @@ class Suite:
         return ByKernel(config, log)
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
-        """Parametrise the properties over the specs, sorted by name."""
+        """Parametrise the properties over the specs, sorted by name; a check over those it applies to."""
         if "kernel" not in metafunc.fixturenames or not _is_property(metafunc.module):
             return
         check = metafunc.function.__name__.removeprefix("test_")
-        chosen = [item for item in self._specs() if check in checks.names(item.spec)]
+        chosen = [
+            item
+            for item in self._specs()
+            if check not in CHECKS or check in checks.names(item.spec)
+        ]
         metafunc.parametrize("kernel", chosen, ids=[item.spec.name for item in chosen])
 
     @pytest.fixture

@@ -14,6 +14,7 @@ from harness.lowering.findings import Hazard, Reading
 from harness.lowering.rules import RULES
 from harness.outcomes import Outcome
 from harness.spec import Accepted, KernelSpec
+from harness.summary import Entry
 
 _BY_NAME = {rule.name: rule for rule in RULES}
 _UNKNOWN = "not analysed"
@@ -116,6 +117,26 @@ def shortened(source: str) -> str:
         return "an unknown line"
     here = os.getcwd() + os.sep
     return source.removeprefix(here)
+
+
+def entry(judged: Judged) -> Entry:
+    """The verdict as a run's summary holds it: specialisations count as examples."""
+    reading = judged.reading
+    reasons = {refusal.sentence for refusal in reading.refusals} | {reading.unlaunched}
+    return Entry(
+        kernel=reading.kernel,
+        check=f"lowering for {reading.target}",
+        outcome=str(judged.outcome),
+        examples=reading.compiled,
+        outcomes={},
+        covered={},
+        measures={},
+        counts={},
+        reasons=sorted((reasons | {h.name for h in judged.undeclared}) - {""}),
+        seconds=reading.seconds,
+        report="\n".join(lines(judged)),
+        record=None,
+    )
 
 
 def table(all_judged: Sequence[Judged]) -> tuple[list[str], list[list[str]]]:
