@@ -83,6 +83,16 @@ def test_small_operands_are_summed_in_fp32(interpret, dtype):
     assert ((got - exact).abs() <= 64 * 2.0**-24 * magnitudes).all()
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_a_row_has_the_same_bits_wherever_it_stands(interpret, dtype):
+    """An element depends on its row and column alone, as in a tensor core; a CPU library's does not."""
+    a, b = _fractions(7, 64, 64).to(dtype), _fractions(8, 64, 64).to(dtype)
+    whole = _product(interpret, a, b)
+    for shift in (1, 5, 32):
+        rolled = _product(interpret, a.roll(shift, 0), b.roll(-shift, 1))
+        assert torch.equal(rolled, whole.roll(shift, 0).roll(-shift, 1))
+
+
 def test_int8_products_are_exact_and_wrap(interpret):
     """int8 operands are summed in int32, accumulator included, modulo 2^32."""
     a = torch.full((16, 32), -128, dtype=torch.int8)

@@ -1,6 +1,7 @@
-"""`tl.dot` and `tl.dot_scaled`: operands as the tensor cores of sm_90 take them, summed in float32.
+"""`tl.dot` and `tl.dot_scaled`: operands as the tensor cores of sm_90 take them, summed to float32.
 
-Products of bf16, fp16 and fp8 numbers are exact in float32. What the declared input precision makes
+Sums are made in float64 and rounded to float32 once a `tl.dot`: a library's float32 product would give
+an element other bits in another row, which no tensor core does. What the declared input precision makes
 of float32 operands follows Triton's lowering (`F32DotTC`): "tf32" hands the bits over and the tensor
 core reads 10 of the 23 mantissa bits; "tf32x3" and "bf16xN" split operands into a sum of rounded
 parts and add the products from small to large, dropping a NaN of the small ones. The order in which
@@ -64,30 +65,36 @@ def _parts(x: r.Array, count: int, rounded: Callable[[r.Array], r.Array]) -> lis
     return parts
 
 
-def _small_to_large(pairs: list[tuple[r.Array, r.Array]]) -> r.Array:
+def _added(a: r.Array, b: r.Array, acc: r.Array) -> r.Array:
+    """`a @ b + acc` of float32 blocks [..., M, K], [..., K, N], [..., M, N], rounded to float32."""
+    product = np.matmul(a.astype(np.float64), b.astype(np.float64))
+    return np.asarray((product + acc).astype(np.float32))
+
+
+def _small_to_large(pairs: list[tuple[r.Array, r.Array]], acc: r.Array) -> r.Array:
     """The sum of products, where a NaN among the corrections (inf - inf) does not count."""
     *corrections, largest = pairs
-    total = np.zeros((), dtype=np.float32)
+    total = np.zeros_like(acc)
     for a, b in corrections:
-        total = np.matmul(a, b) + total
-    return np.asarray(np.matmul(*largest) + np.where(np.isnan(total), np.float32(0), total))
+        total = _added(a, b, total)
+    return _added(*largest, np.where(np.isnan(total), np.float32(0), total)) + acc
 
 
-def float32_product(a: r.Array, b: r.Array, precision: str) -> r.Array:
-    """The matrix product of float32 blocks [..., M, K] and [..., K, N] in a declared precision."""
+def float32_product(a: r.Array, b: r.Array, acc: r.Array, precision: str) -> r.Array:
+    """`a @ b + acc` of float32 blocks in a declared precision (a name of `ir.INPUT_PRECISION`)."""
     if precision == "IEEE":
-        return np.asarray(np.matmul(a, b))
+        return _added(a, b, acc)
     if precision == "TF32":
-        return np.asarray(np.matmul(tf32_read(a), tf32_read(b)))
+        return _added(tf32_read(a), tf32_read(b), acc)
     if precision == "TF32x3":
         a_big, b_big = tf32_rounded(a), tf32_rounded(b)
         a_small, b_small = tf32_read(a - a_big), tf32_read(b - b_big)
-        return _small_to_large([(a_small, b_big), (a_big, b_small), (a_big, b_big)])
+        return _small_to_large([(a_small, b_big), (a_big, b_small), (a_big, b_big)], acc)
     x, y = _parts(a, 3, _bf16_rounded), _parts(b, 3, _bf16_rounded)
     pairs = [(x[1], y[0]), (x[0], y[1]), (x[0], y[0])]
     if precision == "BF16x6":
         pairs = [(x[1], y[1]), (x[2], y[0]), (x[0], y[2]), *pairs]
-    return _small_to_large(pairs)
+    return _small_to_large(pairs, acc)
 
 
 def _dot(_builder: Any, a: Any, b: Any, acc: Any, input_precision: Any, _imprecise: Any) -> Any:
@@ -102,11 +109,13 @@ def _dot(_builder: Any, a: Any, b: Any, acc: Any, input_precision: Any, _impreci
         return TensorHandle(exact.astype(np.int64).astype(np.int32) + acc.data, out)
     if left.name == "fp64":
         return TensorHandle(np.matmul(a.data, b.data) + acc.data, out)
+    start = acc.data.astype(np.float32)
     if left.name == "fp32":
-        product = float32_product(a.data, b.data, input_precision.name)
+        total = float32_product(a.data, b.data, start, input_precision.name)
     else:
-        product = np.matmul(*(convert(x.data, x.dtype.scalar.name, "fp32") for x in (a, b)))
-    return TensorHandle(narrowed(product + acc.data, out.name), out)
+        x, y = (convert(handle.data, handle.dtype.scalar.name, "fp32") for handle in (a, b))
+        total = _added(x, y, start)
+    return TensorHandle(narrowed(total, out.name), out)
 
 
 def _precision(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -187,7 +196,7 @@ def _dot_scaled(
         rhs, rhs_scale, rhs_form, compute, packed_along=right_axis, k_axis=-2, fast=bool(fast)
     )
     out = acc.dtype.scalar
-    return TensorHandle(narrowed(np.matmul(a, b) + acc.data, out.name), out)
+    return TensorHandle(narrowed(_added(a, b, acc.data.astype(np.float32)), out.name), out)
 
 
 def _formats(original: Callable[..., Any]) -> Callable[..., Any]:
