@@ -99,7 +99,11 @@ def patterns(values: Tensor) -> Array:
 
 def digest(values: Tensor) -> str:
     """SHA-256 of a tensor's bit patterns, every NaN made the same; 16 hexadecimal digits of it."""
-    return hashlib.sha256(patterns(values).tobytes()).hexdigest()[:16]
+    return _hash(patterns(values))
+
+
+def _hash(bits: Array) -> str:
+    return hashlib.sha256(np.ascontiguousarray(bits)).hexdigest()[:16]
 
 
 def every_code(name: str) -> Array:
@@ -179,8 +183,8 @@ def sweeps(name: str) -> Item:
 
     def item(machine: Machine) -> dict[str, Any]:
         with ThreadPoolExecutor(8) as hashing:
-            blocks = (sweep_block(machine, name, number).cpu() for number in range(256))
-            return {"blocks": list(hashing.map(digest, blocks))}
+            blocks = (patterns(sweep_block(machine, name, number)) for number in range(256))
+            return {"blocks": list(hashing.map(_hash, blocks))}
 
     return item
 
