@@ -100,6 +100,13 @@ _workers: dict[str, _Worker] = {}
 _lock = threading.Lock()
 
 
+@atexit.register
+def _end() -> None:
+    for worker in _workers.values():
+        worker.end()
+        worker.printed.close()
+
+
 def _worker(target: str) -> _Worker:
     with _lock:
         if target not in _workers:
@@ -143,6 +150,7 @@ class _Worker:
 
     def _alive(self) -> subprocess.Popen[str]:
         if self.process is None or self.process.poll() is not None:
+            self.end()
             self.printed.truncate(0)
             cache_folder = FOLDER / "triton" / metadata.version("triton") / self.target
             environment = {
@@ -160,11 +168,18 @@ class _Worker:
                 text=True,
                 env=environment,
             )
-            atexit.register(self.process.kill)
         return self.process
+
+    def end(self) -> None:
+        """Stop the process, if there is one."""
+        process, self.process = self.process, None
+        if process is not None:
+            process.kill()
+            process.communicate()
 
     def _died(self, found: Found, process: subprocess.Popen[str]) -> Reading:
         code = process.wait()
+        self.end()
         self.printed.seek(0)
         told = self.printed.read().decode(errors="replace")
         last = _telling(told.split("\n"))

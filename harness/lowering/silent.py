@@ -7,6 +7,7 @@ every kernel is compiled, and nothing is computed.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -27,8 +28,13 @@ def install(target: Target, heard: Heard) -> None:
     triton.runtime.driver.set_active(_Driver(target, heard))
 
 
+# Triton keeps what it compiled by device: on a device of its own, every reading starts without any.
+_devices = itertools.count()
+
+
 class _Driver:
     def __init__(self, target: Target, heard: Heard) -> None:
+        self._device = next(_devices)
         self._target = target
         self._heard = heard
         self.utils = _Utilities(target)
@@ -45,7 +51,7 @@ class _Driver:
         return GPUTarget(self._target.backend, self._target.arch, self._target.warp)
 
     def get_current_device(self) -> int:
-        return 0
+        return self._device
 
     def set_current_device(self, _device: int) -> None:
         pass

@@ -1,0 +1,107 @@
+"""Every hazard shows in a kernel that has it, and not in one that has not."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+import pytest
+
+from harness.discovery import Found
+from harness.lowering import report, rules
+from harness.lowering.findings import Reading
+from harness.outcomes import Outcome
+from harness.spec import HAZARDS, Accepted, Lowering
+from tests.lowering.hazards import PAIRS
+
+Read = Callable[[str, str], Reading]
+
+
+@pytest.mark.parametrize(("hazard", "target", "shows", "lacks"), PAIRS)
+def test_a_hazard_is_found_where_it_is_and_nowhere_else(
+    read: Read, hazard: str, target: str, shows: str, lacks: str
+) -> None:
+    """The one kernel's reading names the hazard, the other's does not."""
+    assert hazard in names(read(shows, target))
+    assert hazard not in names(read(lacks, target))
+
+
+def test_every_hazard_is_explained() -> None:
+    """Each rule is a name that specs may use, a sentence, and a link where there is something to read."""
+    assert [rule.name for rule in rules.RULES] == list(HAZARDS)
+    for rule in rules.RULES:
+        assert rule.explanation.endswith(".")
+        assert rule.link.startswith("https://") or rule.name == "not analysed"
+
+
+def test_a_hazard_names_its_line_and_instruction(read: Read) -> None:
+    """The division's hazard points at the line that divides and at div.full."""
+    (found,) = [h for h in read("divides", "sm_90").hazards if h.name == "approximation"]
+    path, line = found.source.rsplit(":", 1)
+    with open(path, encoding="utf-8") as source:
+        assert "tl.load(x + i) / tl.load(w + i)" in source.readlines()[int(line) - 1]
+    assert found.instruction == "div.full.f32"
+    assert found.outputs == ("y",)
+
+
+def test_only_the_output_that_is_reached_counts(read: Read) -> None:
+    """An approximate division in an output with a looser bound is no hazard of the exact one beside it."""
+    assert names(read("one_output_of_two_approximate", "sm_90")) == set()
+
+
+def test_a_workspace_counts_as_every_output(read: Read) -> None:
+    """What is summed atomically into memory of the launcher's own is held against the outputs."""
+    (found,) = read("sums_into_a_workspace", "sm_90").hazards
+    assert (found.function, found.outputs) == ("_sums_atomically", ("y",))
+
+
+def test_a_refusal_is_one_sentence(read: Read) -> None:
+    """sm_80 refuses e4m3, in the compiler's own words and without a hazard."""
+    reading = read("fp32_to_e4m3", "sm_80")
+    (refusal,) = reading.refusals
+    assert refusal.sentence.startswith("type fp8e4nv not supported in this architecture")
+    assert "\n" not in refusal.sentence
+    assert (reading.compiled, reading.hazards) == (0, ())
+
+
+def test_a_refusal_of_a_supported_target_falls_short(
+    read: Read, kernel: Callable[[str], Found]
+) -> None:
+    """What a spec supports must compile; what it does not name may be refused."""
+    reading, spec = read("fp32_to_e4m3", "sm_80"), kernel("fp32_to_e4m3").spec
+    assert report.judge(reading, spec).outcome is Outcome.UNSUPPORTED
+    supporting = dataclasses.replace(spec, lowering=Lowering(supports=("sm_80",)))
+    assert report.judge(reading, supporting).outcome is Outcome.FAILED
+
+
+def test_an_accepted_hazard_no_longer_counts(read: Read, kernel: Callable[[str], Found]) -> None:
+    """A hazard that the spec accepts, for this target or for all, is told apart with its reason."""
+    reading, spec = read("divides", "sm_90"), kernel("divides").spec
+    assert report.judge(reading, spec).outcome is Outcome.FAILED
+    for targets, outcome in (
+        ((), Outcome.PASSED),
+        (("sm_90",), Outcome.PASSED),
+        (("sm_80",), Outcome.FAILED),
+    ):
+        known = Accepted(hazard="approximation", because="it is a test", targets=targets)
+        accepting = dataclasses.replace(spec, lowering=Lowering(accepted=(known,)))
+        judged = report.judge(reading, accepting)
+        assert judged.outcome is outcome
+        assert any("because it is a test" in line for line in report.lines(judged)) == (
+            outcome is Outcome.PASSED
+        )
+
+
+def test_what_no_rule_understands_is_never_clean(
+    read: Read, kernel: Callable[[str], Found]
+) -> None:
+    """A kernel with assembly of its own is not analysed: neither clean nor a hazard."""
+    judged = report.judge(read("has_assembly", "sm_90"), kernel("has_assembly").spec)
+    assert judged.outcome is Outcome.NOT_DEMONSTRATED
+    assert judged.word == "not analysed"
+
+
+def names(reading: Reading) -> set[str]:
+    """The hazards a reading names."""
+    assert reading.unlaunched == ""
+    return {hazard.name for hazard in reading.hazards}
