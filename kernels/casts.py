@@ -136,19 +136,16 @@ class CastCase:
 @st.composite
 def cases(draw: Any, target: str) -> CastCase:
     """Vectors of values around what rounding to `target` decides, and of everything else."""
-    if draw(st.booleans()):
+    launch = draw(launches.launches(BLOCKS))
+    dtype = draw(st.sampled_from(INPUT_TYPES))
+    if draw(st.integers(0, 2)):
         count = draw(length(2100))
-        chosen = draw(values(target, CAST_KINDS))
-    else:
-        bits = tuple(draw(st.lists(floats.patterns(target), min_size=1, max_size=8)))
-        count = len(bits)
-        chosen = Values(kind="explicit", bits=bits, target=target)
-    return CastCase(
-        count=count,
-        dtype=draw(st.sampled_from(INPUT_TYPES)),
-        values=chosen,
-        launch=draw(launches.launches(BLOCKS)),
-    )
+        return CastCase(
+            count=count, dtype=dtype, values=draw(values(target, CAST_KINDS)), launch=launch
+        )
+    bits = tuple(draw(st.lists(floats.patterns(target), min_size=1, max_size=8)))
+    explicit = Values(kind="explicit", bits=bits, target=target)
+    return CastCase(count=len(bits), dtype=dtype, values=explicit, launch=launch)
 
 
 def _explicit(target: str, bits: tuple[int, ...]) -> CastCase:

@@ -18,6 +18,7 @@ from harness import relations
 from harness.bounds import exact_bits
 from harness.case import Inputs
 from harness.spec import Bitwise, Fault, KernelSpec, Params, Tensors
+from harness.strategies.values import POWER_KINDS
 from kernels import groups, powers
 from kernels.groups import largest_magnitude, tile_of_groups
 from kernels.matrices import MatrixCase, matrices
@@ -184,7 +185,7 @@ SPEC = KernelSpec(
     name="e2m1_group",
     run=e2m1_group,
     case=MatrixCase,
-    cases=partial(matrices, "e2m1", groups=(32, 16, 64), packed=2, strided=True),
+    cases=partial(matrices, "e2m1", groups=(32, 16, 64), packed=2, kinds=POWER_KINDS, strided=True),
     oracle=quantize.e2m1_group,
     bounds={"y": exact_bits(), "scale": exact_bits()},
     faults=_FAULTS,

@@ -142,7 +142,7 @@ def _size(shape: tuple[int, ...]) -> int:
 def cases(draw: Any, kind: Literal["int8", "fp8"]) -> StoreCase:
     """Up to six tokens of up to three heads and up to a hundred elements, into a few slots more."""
     tokens = draw(length(6))
-    target = "int8" if kind == "int8" else "e4m3"
+    launch = draw(launches.launches(BLOCKS, strided=True))
     return StoreCase(
         kind=kind,
         tokens=tokens,
@@ -152,8 +152,8 @@ def cases(draw: Any, kind: Literal["int8", "fp8"]) -> StoreCase:
         shuffled=draw(st.booleans()),
         skipping=draw(st.booleans()),
         dtype=draw(st.sampled_from(INPUT_TYPES)),
-        values=draw(values(target, usual=(-22, 12))),
-        launch=draw(launches.launches(BLOCKS, strided=True)),
+        values=draw(values("int8" if kind == "int8" else "e4m3", usual=(-22, 12))),
+        launch=launch,
     )
 
 

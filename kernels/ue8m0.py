@@ -17,6 +17,7 @@ from harness import relations
 from harness.bounds import exact_bits
 from harness.case import Inputs
 from harness.spec import Bitwise, Fault, KernelSpec, Params, Tensors
+from harness.strategies.values import POWER_KINDS
 from kernels import grid, groups, powers
 from kernels.grid import round_e4m3, saturate, to_e4m3
 from kernels.groups import largest_magnitude, tile_of_groups
@@ -174,7 +175,7 @@ GROUP = KernelSpec(
     name="ue8m0_group",
     run=ue8m0_group,
     case=MatrixCase,
-    cases=partial(matrices, "e4m3", groups=(128, 64, 32), strided=True),
+    cases=partial(matrices, "e4m3", groups=(128, 64, 32), kinds=POWER_KINDS, strided=True),
     oracle=quantize.ue8m0_group,
     bounds={"y": exact_bits(), "scale": exact_bits()},
     faults=(
@@ -210,7 +211,7 @@ INPLACE = KernelSpec(
     name="ue8m0_inplace",
     run=ue8m0_inplace,
     case=MatrixCase,
-    cases=partial(matrices, "e4m3", groups=(64, 128, 32), strided=True),
+    cases=partial(matrices, "e4m3", groups=(64, 128, 32), kinds=POWER_KINDS, strided=True),
     oracle=quantize.ue8m0_inplace,
     bounds={"x": exact_bits()},
     faults=(

@@ -93,7 +93,7 @@ def neighbourhood(middle: Words) -> Words:
 def midpoints(target: str) -> Words:
     """The fp32 words of positive rounding midpoints of `target` alone, ascending."""
     if target == "int8":
-        values = np.arange(0.5, 128)
+        values = np.arange(0.5, 127)
     else:
         every = formats.midpoints(formats.by_name(target))
         values = every[every > 0]

@@ -13,15 +13,14 @@ from harness import profiles
 
 @st.composite
 def length(draw: Any, most: int, *, step: int = 1) -> int:
-    """An extent from 0 to `most`, a multiple of `step`; one in sixteen is 0.
+    """An extent from 0 to `most`, a multiple of `step`; one in twelve is 0.
 
-    In the nightly profile on a GPU one in eight is up to 64 times as large. Shrinks toward `step`.
+    In the nightly profile on a GPU one in six is up to 64 times as large. Shrinks toward `step`.
     """
-    choice = draw(st.integers(0, 15))
-    if choice == 15:
-        return 0
-    ceiling = 64 * most if choice >= 13 and _nightly() else most
-    return step * int(draw(st.integers(1, max(ceiling // step, 1))))
+    choice = draw(st.integers(0, 11))
+    ceiling = 64 * most if choice in (9, 10) and _nightly() else most
+    units = int(draw(st.integers(1, max(ceiling // step, 1))))
+    return 0 if choice == 11 else step * units
 
 
 def _nightly() -> bool:

@@ -1,0 +1,77 @@
+"""What strategies shrink toward, and what they may draw."""
+
+from __future__ import annotations
+
+from hypothesis import find, given, settings
+from hypothesis import strategies as st
+
+from harness.case import Launch
+from harness.strategies import floats, launches, sizes
+from harness.strategies.values import CAST_KINDS, QUANTISER_KINDS, Values, values
+
+STEADY = settings(derandomize=True, database=None, max_examples=2000)
+
+
+def _smallest(strategy, holds=lambda value: True):
+    return find(strategy, holds, settings=STEADY)
+
+
+def test_launches_shrink_to_the_default():
+    """Four warps, the first block, aligned, dense."""
+    assert _smallest(launches.launches((64, 32))) == Launch(block=64)
+    padded = _smallest(launches.launches((64,), strided=True), lambda launch: launch.row_padding)
+    assert padded == Launch(block=64, row_padding=5)
+
+
+def test_launches_cover_every_number_of_warps():
+    """Each with another number of stages and every block, so that few configurations meet them all."""
+    seen = set()
+
+    @settings(STEADY, max_examples=200)
+    @given(launches.launches((64, 32, 16)))
+    def draw(launch):
+        seen.add(launch)
+
+    draw()
+    assert {launch.num_warps for launch in seen} == {1, 2, 4, 8}
+    assert len({launch.num_stages for launch in seen}) == 4
+    assert {launch.block for launch in seen} == {64, 32, 16}
+    assert {launch.row_padding for launch in seen} == {0}
+    assert {bool(launch.misalign) for launch in seen} == {False, True}
+
+
+def test_values_shrink_to_the_first_kind():
+    """Ordinary values for a quantiser, the format's decisions for a cast; seed 0 and nothing else."""
+    assert _smallest(values("e4m3")) == Values()
+    assert _smallest(values("e4m3", CAST_KINDS)) == Values(kind="lattice")
+    assert {"anchored", "edges"} <= set(QUANTISER_KINDS)
+
+
+def test_patterns_shrink_to_zero_and_then_to_a_small_grid_value():
+    """A value above a midpoint shrinks to the smallest midpoint's neighbour."""
+    assert _smallest(floats.patterns("e4m3")) == "0x00000000"
+    middle = set(floats.midpoints("e4m3").tolist())
+    above = _smallest(floats.patterns("e4m3"), lambda bits: floats.word(bits) - 1 in middle)
+    assert above == "0x3a800001"
+
+
+def test_lengths_shrink_to_one_step_and_reach_zero_and_the_most():
+    """Large ones only where the profile and the lane have the time."""
+    assert _smallest(sizes.length(40)) == 1
+    assert _smallest(sizes.length(40, step=2)) == 2
+    for length in (0, 1, 40):
+        assert _smallest(sizes.length(40), lambda drawn, length=length: drawn == length) == length
+
+
+def test_a_nightly_run_on_a_gpu_draws_large_lengths(monkeypatch):
+    """And shrinks them to the smallest that a failure needs."""
+    monkeypatch.setattr(sizes, "_nightly", lambda: True)
+    assert _smallest(sizes.length(40), lambda length: length > 100) == 101
+
+
+@settings(STEADY, max_examples=200)
+@given(st.data())
+def test_every_drawn_value_can_be_built(data):
+    """Values validate themselves, so that a strategy drawing outside the rules would raise."""
+    drawn = data.draw(values(data.draw(st.sampled_from(("e4m3", "e2m1", "int8")))))
+    assert drawn.bits or drawn.kind not in ("range", "constant")
