@@ -212,3 +212,13 @@ def test_scale_bytes():
     assert np.isnan(values[3])
     assert np.isinf(dots.e8m0_values(codes, "bf16", fast_math=True)[3])
     assert np.isinf(dots.e8m0_values(codes, "fp16", fast_math=False)[2])
+
+
+def test_a_row_of_a_product_does_not_depend_on_its_place(interpret):
+    """Rows in another order give the same bits in that order, as tensor cores do and a BLAS does not."""
+    order = torch.arange(16).flip(0)
+    for seed in range(20):
+        values = torch.from_numpy(np.random.default_rng(seed).standard_normal((2, 16, 16)))
+        a, b = values.to(torch.bfloat16)
+        turned = _product(interpret, a[order], b)
+        assert torch.equal(turned, _product(interpret, a, b)[order])
