@@ -97,8 +97,9 @@ def over_all(action: Callable[[Any], Any], chunk: int) -> None:
     """Call `action` on every fp32 bit pattern, `chunk` at a time, inputs made on the card."""
     import torch
 
+    counter = torch.arange(chunk, dtype=torch.int32, device="cuda")
     for start in range(-(1 << 31), 1 << 31, chunk):
-        patterns = torch.arange(start, start + chunk, dtype=torch.int32, device="cuda")
+        patterns = counter + start
         action(patterns.view(torch.float32))
     torch.cuda.synchronize()
 
