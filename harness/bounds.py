@@ -133,7 +133,7 @@ class ForwardError:
         distance = np.where(inside & ~np.isfinite(distance), 0.0, distance)
         distance = np.where(np.isnan(distance), np.inf, distance)
         allowed = np.where(np.isfinite(allowed), np.maximum(allowed, 0.0), 0.0)
-        return Judgement(bad=~inside, distance=distance, allowed=allowed, unit="of the value")
+        return Judgement(bad=~inside, distance=distance, allowed=allowed, unit="absolute")
 
 
 def exact_bits() -> ExactBits:

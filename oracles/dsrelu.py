@@ -179,7 +179,7 @@ def _blocks(d: Estimate) -> tuple[Estimate, Estimate]:
         return x.reshape(*rows, width)[..., :columns]
 
     blocks = Estimate(value=blocked(d.value), low=blocked(d.low), high=blocked(d.high))
-    finite = np.isfinite(blocks.value).all(axis=-1)
+    finite: Array = np.asarray(np.isfinite(blocks.value).all(axis=-1))
     inner, outer = _magnitudes(blocks)
     tops = (np.abs(blocks.value), inner, outer)
     exponents = [_exponent(np.where(finite, top.max(axis=-1), 0.0)) for top in tops]

@@ -16,9 +16,9 @@ def sizes(draw: Any, *, groups: int, most: int, block: int) -> tuple[int, ...]:
     all, the same number for all, empty experts first, in the middle and last. Shrinks toward one expert
     with one token.
     """
-    count = draw(st.integers(1, groups))
+    count: int = draw(st.integers(1, groups))
     size = _size(most, block)
-    first = draw(size)
+    first: int = draw(size)
     match draw(st.sampled_from(("each", "each", "each", "alike", "one", "ends", "none"))):
         case "alike":
             return (first,) * count

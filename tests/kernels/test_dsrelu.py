@@ -295,6 +295,37 @@ def test_a_second_call_on_recycled_memory_gives_the_same() -> None:
     same(first, second, "d_row", "d_srelu", "dprob", "dbias", "amax")
 
 
+def test_rows_past_two_to_the_31_elements_are_addressed() -> None:
+    """Row 131072 of a stride of 16384 begins where a 32-bit offset has wrapped."""
+    rows, stride, last = 131_074, 16_384, 3
+    case = dataclasses.replace(CASE, tokens=(last,), experts=(0,), slack=0)
+    operands, dprob, dbias = given(case)
+    device = dprob.device
+
+    def far(tensor: Tensor) -> Tensor:
+        """The rows of `tensor` as the last of many; the memory between them is never touched."""
+        wide = torch.empty((rows, stride), dtype=tensor.dtype, device=device)[:, : tensor.shape[1]]
+        wide[-last:] = tensor
+        return wide
+
+    big = dataclasses.replace(
+        operands,
+        a=far(operands.a),
+        c=far(operands.c),
+        prob=torch.cat([torch.zeros(rows - last, device=device), operands.prob]),
+        offsets=torch.tensor([0, rows - last, rows], dtype=torch.int32, device=device),
+        experts=torch.tensor([-1, 0], dtype=torch.int32, device=device),
+    )
+    tiling = dataclasses.replace(TILING, block_m=512)
+    buffers = torch.zeros(rows, device=device), torch.zeros((2, case.columns), device=device)
+    found = call(lambda: backward(big, *buffers, deterministic=True, tiling=tiling))
+    near = call(lambda: backward(operands, dprob * 0, dbias * 0, deterministic=True, tiling=tiling))
+    tails = {name: found[name][-last:] for name in ("d_row", "d_srelu", "dprob")}
+    same(tails, near, *tails)
+    assert not found["d_row"][:-last].any()
+    assert torch.equal(found["dbias"][1:], near["dbias"])
+
+
 KEYS = Path(__file__).with_name("compiled_keys.py")
 
 
