@@ -25,7 +25,7 @@ def check(spec: KernelSpec, inputs: Inputs, lane: Lane) -> Findings:
     second = lane.run(spec, inputs, Variation(turn=1, turns=2, watched=True))
     findings = [
         Finding(summary=violation.text, facts=dataclasses.asdict(violation))
-        for violation in first.violations
+        for violation in first.violations or second.violations
     ]
     findings += _trespasses(first) or _trespasses(second)
     findings += _touched_inputs(spec, inputs, first)

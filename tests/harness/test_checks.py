@@ -18,6 +18,7 @@ from harness import checks
 from harness.bounds import exact_bits
 from harness.case import Inputs, Launch
 from harness.errors import EnvironmentUnfit, Refused, SpecError, Unsupported, UsageError
+from harness.lanes.base import Launched, Variation
 from harness.outcomes import Findings, Outcome
 from harness.spec import CHECKS, Bitwise, Invariance, KernelSpec, Limit, Params, Tensors
 from tests.harness.plain import CASE, SPEC, PlainLane, RowsCase, checked, scaled, variant
@@ -181,6 +182,41 @@ def test_declared_inputs_may_be_written_in_place(
     for check in ("agreement", "memory", "reproducibility"):
         assert checked(check, spec).outcome is Outcome.PASSED
     assert checked("memory", _kernel(run)).outcome is Outcome.FAILED
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Complaint:
+    """What a sanitizer reports."""
+
+    kind: str = "race"
+    text: str = "race: two programs"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class WatchfulLane(PlainLane):
+    """The plain lane, with a sanitizer that complains of the run number `turn` where it is asked."""
+
+    turn: int
+
+    def run(self, spec: KernelSpec, inputs: Inputs, variation: Variation) -> Launched:
+        """As the plain lane."""
+        launched = super().run(spec, inputs, variation)
+        if not variation.watched or variation.turn != self.turn:
+            return launched
+        return dataclasses.replace(launched, violations=(Complaint(),))
+
+
+@pytest.mark.parametrize("turn", [0, 1])
+def test_memory_reports_what_a_sanitizer_saw(turn: int) -> None:
+    """In either run, since their programs run in another order; no other check asks for it."""
+    lane = WatchfulLane(turn=turn)
+    inputs = cases.build(CASE, lane.device)
+    findings = checks.run("memory", SPEC, inputs, lane)
+    assert findings.outcome is Outcome.FAILED
+    assert [finding.summary for finding in findings.findings] == ["race: two programs"]
+    assert findings.findings[0].facts["kind"] == "race"
+    for check in ("agreement", "reproducibility"):
+        assert checks.run(check, SPEC, inputs, lane).outcome is Outcome.PASSED
 
 
 def test_two_outputs_may_share_one_allocation() -> None:
