@@ -1,8 +1,7 @@
-"""Compiles one conversion of floats alone, runs its code on the inputs that decide, and judges it.
+"""Compiles one conversion of floats alone, for the target that `silent` has installed.
 
-The kernel below is what surrounds a conversion as little as anything can. It is compiled like any other,
-for the target that `silent` has installed, and its one thread's code is executed by `ptx_thread` or
-`llir_thread`. Where those have no model of an instruction there is no verdict.
+The kernel below is what surrounds a conversion as little as anything can, so that its code is the
+conversion's own and can be put on trial.
 """
 
 from __future__ import annotations
@@ -10,20 +9,16 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-import numpy as np
 import torch
 import triton
 import triton.language as tl
 
-from harness.lowering import llir, llir_thread, ptx, ptx_thread
+from harness.lowering import llir, ptx, trial
 from harness.lowering.code import Code
-from harness.lowering.conversions import Conversion, Verdict, inputs, judge
-from harness.lowering.memory import Memory, NotModelled
+from harness.lowering.conversions import Conversion, Verdict
+from harness.lowering.memory import NotModelled
 from harness.lowering.reach import sentence
 from oracles import formats
-
-_ELEMENTS = 4  # of a thread, so that conversions of pairs and of four are seen as kernels have them
-_OPCODES_SHOWN = 6
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -37,19 +32,9 @@ def _convert(x_ptr, y_ptr, BLOCK: tl.constexpr, ROUNDING: tl.constexpr):  # type
 def verdict(conversion: Conversion) -> Verdict | NotModelled:
     """What the installed target makes of `conversion`, or the instruction that is not modelled."""
     try:
-        code = compiled(conversion)
-        codes = inputs(conversion)
-        source, target = formats.by_name(conversion.source), formats.by_name(conversion.target)
-        padding = np.zeros(-len(codes) % _ELEMENTS, dtype=codes.dtype)
-        elements = np.concatenate([codes, padding]).reshape(_ELEMENTS, -1)
-        memory = Memory(source=elements, width=source.bits)
-        execute = ptx_thread.run if _is_nvidia() else llir_thread.run
-        with np.errstate(invalid="ignore"):
-            execute(code, memory)
-        got = memory.results(target.bits).reshape(-1)[: len(codes)]
+        return trial.verdict(conversion, compiled(conversion), nvidia=_is_nvidia())
     except NotModelled as missing:
         return missing
-    return judge(conversion, codes, got, chain(code))
 
 
 def compiled(conversion: Conversion) -> Code:
@@ -57,7 +42,7 @@ def compiled(conversion: Conversion) -> Code:
     source, target = formats.by_name(conversion.source), formats.by_name(conversion.target)
     if source.torch_dtype is None or target.torch_dtype is None:
         raise NotModelled(f"tensors of {source.name} and {target.name}")
-    block = _ELEMENTS * _target().warp_size
+    block = trial.ELEMENTS * _target().warp_size
     # Triton takes a rounding for conversions to fewer bits only.
     asked = {"rne": "rtne", "rz": "rtz"}[conversion.rounding]
     rounding = asked if target.bits < source.bits else None
@@ -72,21 +57,6 @@ def compiled(conversion: Conversion) -> Code:
     except Exception as error:
         raise NotModelled(f"{conversion} alone: {sentence(error)}") from error
     return ptx.parse(made.asm["ptx"]) if _is_nvidia() else llir.parse(made.asm["llir"])
-
-
-def chain(code: Code) -> str:
-    """The opcodes that make the first stored value out of what was loaded, moves left out."""
-    store = code.stores[0]
-    values = [name for name in store.ins if name not in store.address]
-    moves = ("mov", "ld", "bitcast", "extractelement", "insertelement", "shufflevector", "trunc")
-    seen = []
-    for index in sorted(code.slice(values, through_loads=False)):
-        opcode = code.instructions[index].opcode
-        if index not in code.loads and opcode.split(".")[0] not in moves and opcode not in seen:
-            seen.append(opcode)
-    if len(seen) > _OPCODES_SHOWN:
-        seen = [*seen[:_OPCODES_SHOWN], f"and {len(seen) - _OPCODES_SHOWN} more"]
-    return ", ".join(seen)
 
 
 def _target() -> Any:
