@@ -40,6 +40,8 @@ class Arena:
     device: torch.device
     poison: int
     blocks: list[Block] = field(default_factory=list)
+    _asked: int = field(default=0, init=False)
+    _fresh: list[Tensor] = field(default_factory=list, init=False)
 
     def reserve(
         self,
@@ -79,12 +81,16 @@ class Arena:
         return view
 
     def unwritten(self) -> list[Tensor]:
-        """The tensors handed out as fresh memory so far."""
-        return [block.view for block in self.blocks if block.poisoned]
+        """The tensors handed out as fresh memory that held nothing but poison when first asked about.
 
-    def poisoned(self) -> list[Tensor]:
-        """What was handed out empty so far: nobody has written it unless the launcher did."""
-        return [block.view for block in self.blocks if block.poisoned]
+        That is by its bytes: torch's own record of writes misses those in inference mode and through
+        `.data` or numpy.
+        """
+        for block in self.blocks[self._asked :]:
+            if block.poisoned and bool((_element_bytes(block.view) == self.poison).all()):
+                self._fresh.append(block.view)
+        self._asked = len(self.blocks)
+        return list(self._fresh)
 
     def trespasses(self) -> Iterator[tuple[str, int]]:
         """(tensor name, byte offset from its first element) of the first changed guard byte of each block."""

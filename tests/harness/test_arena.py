@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -162,11 +163,34 @@ def test_whatever_torch_allocates_is_guarded(make: Callable[[], Tensor], poisone
     )
     assert tensor.data_ptr() == block.view.data_ptr()
     assert block.poisoned == poisoned
-    assert [view.data_ptr() for view in arena.poisoned()] == [tensor.data_ptr()] * poisoned
+    assert [view.data_ptr() for view in arena.unwritten()] == [tensor.data_ptr()] * poisoned
     if poisoned:
         assert set(bits(tensor).reshape(-1).view(torch.uint8).tolist()) <= {0xA5}
     else:
         assert torch.equal(bits(tensor), bits(plain))
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda tensor: tensor.zero_(),
+        lambda tensor: tensor.data.zero_(),
+        lambda tensor: tensor.numpy().fill(0),
+        lambda tensor: tensor.view(torch.int32)[1:].zero_(),
+    ],
+)
+def test_what_torch_wrote_is_not_listed_as_fresh(write: Callable[[Tensor], Any]) -> None:
+    """Whatever way it was written, in inference mode too; what was listed as fresh stays listed."""
+    arena = _arena()
+    with torch.inference_mode(), Allocations(arena):
+        fresh, written = torch.empty(3), torch.empty(3)
+        write(written)
+        assert [view.data_ptr() for view in arena.unwritten()] == [fresh.data_ptr()]
+        write(fresh)
+        later = torch.empty(0)
+        assert len(arena.unwritten()) == 2
+        assert arena.unwritten()[0].data_ptr() == fresh.data_ptr()
+        assert later.numel() == 0
 
 
 @pytest.mark.parametrize(

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 import triton
+import triton.language as tl
 
 from harness import case as cases
 from harness import checks, lanes
@@ -174,6 +176,37 @@ def test_every_run_gets_its_own_poison_and_layout(turn: int) -> None:
     assert torch.equal(seen["x"], inputs.tensors["x"])
     assert torch.equal(launched.outputs["y"], 2 * inputs.tensors["x"])
     assert launched.inputs["x"].data_ptr() == seen["x"].data_ptr()
+
+
+@triton.jit
+def _accumulate(x, y, count, block: tl.constexpr):
+    """y [count] += 2 x [count]."""
+    index = tl.program_id(0) * block + tl.arange(0, block)
+    inside = index < count
+    value = tl.load(y + index, mask=inside) + 2.0 * tl.load(x + index, mask=inside)
+    tl.store(y + index, value, mask=inside)
+
+
+@pytest.mark.parametrize(
+    "clear",
+    [lambda y: y.zero_(), lambda y: y.data.zero_(), lambda y: y.view(torch.int32).zero_()],
+)
+def test_memory_that_torch_cleared_is_written(clear: Callable[[torch.Tensor], Any]) -> None:
+    """A kernel may read it, also in inference mode, where torch keeps no record of writes."""
+
+    @torch.inference_mode()
+    def run(tensors: Tensors, params: Params) -> dict[str, torch.Tensor]:
+        x = tensors["x"]
+        y = torch.empty_like(x)
+        clear(y)
+        _accumulate[(1,)](x, y, x.numel(), block=16)
+        return {"y": y}
+
+    lane = lanes.present()
+    inputs = cases.build(RowsCase(rows=3, columns=4), lane.device)
+    for check in ("agreement", "memory", "reproducibility"):
+        findings = checks.run(check, variant(run=run), inputs, lane)
+        assert findings.outcome is Outcome.PASSED, findings.text
 
 
 @pytest.mark.parametrize("check", ["agreement", "memory", "reproducibility"])
