@@ -18,6 +18,7 @@ from harness import checks
 from harness.bounds import exact_bits
 from harness.case import Inputs, Launch
 from harness.errors import EnvironmentUnfit, Refused, SpecError, Unsupported, UsageError
+from harness.lanes.arena import bits
 from harness.lanes.base import Launched, Variation
 from harness.outcomes import Findings, Outcome
 from harness.spec import CHECKS, Bitwise, Invariance, KernelSpec, Limit, Params, Tensors
@@ -67,6 +68,39 @@ def test_agreement_reads_what_nobody_wrote_as_nan() -> None:
     findings = checked("agreement", _kernel(lambda tensors, params: {"y": torch.empty(2, 3)}))
     assert findings.outcome is Outcome.FAILED
     assert findings.findings[0].summary.startswith("y[0, 0] is nan, expected ")
+
+
+DTYPES = [
+    *(torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64),
+    *(torch.uint16, torch.uint32, torch.uint64),
+    *(torch.float16, torch.bfloat16, torch.float32, torch.float64),
+    *(torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e4m3fnuz, torch.float8_e5m2fnuz),
+    torch.float8_e8m0fnu,
+]
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_outputs_of_every_dtype_are_judged(dtype: torch.dtype) -> None:
+    """Right, one bit wrong, a row unwritten: each check says so whatever the type."""
+
+    def right(tensors: Tensors, params: Params) -> dict[str, Tensor]:
+        y = torch.empty(2, 3, dtype=dtype)
+        return {"y": y.copy_(tensors["x"].abs() * 100)}
+
+    def flipped(tensors: Tensors, params: Params) -> dict[str, Tensor]:
+        outputs = right(tensors, params)
+        bits(outputs["y"])[1, 1] ^= 1
+        return outputs
+
+    def partial(tensors: Tensors, params: Params) -> dict[str, Tensor]:
+        y = torch.empty(2, 3, dtype=dtype)
+        y[0] = right(tensors, params)["y"][0]
+        return {"y": y}
+
+    every = ("agreement", "memory", "reproducibility")
+    for run, failing in ((right, ()), (flipped, ("agreement",)), (partial, every)):
+        spec = _kernel(run, oracle=right)
+        assert tuple(c for c in every if checked(c, spec).outcome is Outcome.FAILED) == failing
 
 
 def test_agreement_of_nothing_is_not_demonstrated() -> None:
