@@ -86,9 +86,10 @@ EPILOGUE = (
     _fault(
         "gemm",
         "_epilogue",
-        "takes rows past the group",
+        "takes the row past the group",
         "mine = row < end - first",
-        "mine = row < end - first + HEIGHT",
+        "mine = row <= end - first",
+        "memory",
     ),
     _fault(
         "gemm",
@@ -250,7 +251,7 @@ SLOTS = (
         "sums slots that nobody cleared",
         "mask = (tile < count)[:, None] & within",
         "mask = (tile <= count)[:, None] & within",
-        "memory",
+        "reproducibility",
     ),
     Fault(
         name="sums on torch's default stream",
