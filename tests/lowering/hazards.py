@@ -250,6 +250,7 @@ SPECS = (
     _of("fp32_to_e4m3", _converts, _E4M3),
     _of("fp32_to_e5m2", _converts, _E5M2),
     _of("bf16_to_e5m2", _converts, _E5M2, dtype="bfloat16"),
+    _of("e5m2_to_e4m3", _converts, _E4M3, dtype="float8_e5m2"),
     _of("stores_what_it_never_wrote", _stores_what_it_never_wrote),
     _spec(
         "one_output_of_two_approximate",

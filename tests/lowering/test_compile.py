@@ -1,0 +1,123 @@
+"""Readings are made in processes of their own, survive their deaths, and are kept."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from harness.discovery import Found
+from harness.errors import UsageError
+from harness.lowering import compile, targets
+from harness.lowering.findings import Reading
+from harness.lowering.reach import covering
+from tests.lowering.conftest import KERNELS
+
+Read = Callable[[str, str], Reading]
+CHECKOUT = Path(__file__).resolve().parents[2]
+
+
+def test_a_compiler_that_dies_has_refused(read: Read) -> None:
+    """A conversion that brings the compiler down costs its own kernel, and the next one is read."""
+    (refusal,) = read("e5m2_to_e4m3", "sm_90").refusals
+    assert "compiler" in refusal.sentence
+    assert "\n" not in refusal.sentence
+    assert read("adds", "sm_90").compiled == 1
+
+
+def test_a_reading_is_kept_until_its_sources_change(
+    kernel: Callable[[str], Found],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    """The second time no process is asked; for another fault, target or source one is."""
+    asked: list[tuple[str, str | None]] = []
+
+    class Worker:
+        def __init__(self, target: str) -> None:
+            self.target = target
+
+        def read(self, found: Found, fault: str | None) -> Reading:
+            asked.append((self.target, fault))
+            return Reading(kernel=found.spec.name, target=self.target, triton="0")
+
+    monkeypatch.setattr(compile, "_worker", Worker)
+    monkeypatch.setattr(compile, "FOLDER", tmp_path)
+    found = kernel("adds")
+    first = compile.reading(found, "sm_90")
+    assert compile.reading(found, "sm_90") == first
+    compile.reading(found, "sm_80")
+    compile.reading(found, "sm_90", fault="none")
+    monkeypatch.setattr(compile, "_sources", lambda folder: b"edited")
+    compile.reading(found, "sm_90")
+    assert asked == [("sm_90", None), ("sm_80", None), ("sm_90", "none"), ("sm_90", None)]
+
+
+def test_readings_come_sorted_by_kernel_then_target(
+    kernel: Callable[[str], Found],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whatever order the workers finish in."""
+    monkeypatch.setattr(
+        compile,
+        "reading",
+        lambda found, target, fault: Reading(kernel=found.spec.name, target=target, triton="0"),
+    )
+    made = compile.readings([kernel("adds"), kernel("divides")], ["sm_90", "gfx942"])
+    pairs = [(reading.kernel, reading.target) for reading in made]
+    assert pairs == [
+        ("adds", "sm_90"),
+        ("adds", "gfx942"),
+        ("divides", "sm_90"),
+        ("divides", "gfx942"),
+    ]
+
+
+def test_few_specialisations_cover_every_fact() -> None:
+    """Of combinations, those are compiled that together show each single value."""
+    facts = {
+        f"{dtype} {block}": frozenset({("dtype", dtype), ("block", block)})
+        for dtype in ("fp32", "bf16")
+        for block in ("128", "256", "512")
+    }
+    chosen = covering(facts)
+    assert frozenset[tuple[str, ...]]().union(*(facts[one] for one in chosen)) == frozenset(
+        fact for each in facts.values() for fact in each
+    )
+    assert len(chosen) == 3
+
+
+def test_unknown_targets_are_named() -> None:
+    """A target that is not known is one sentence with those that are."""
+    with pytest.raises(UsageError, match=r"unknown target 'sm_75': choose from sm_80, sm_86"):
+        targets.listed("sm_80,sm_75")
+    assert targets.listed(" sm_90, sm_80,sm_90") == ("sm_90", "sm_80")
+
+
+def command(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """`bitproof lowering`, in a folder of its own."""
+    return subprocess.run(
+        [sys.executable, "-m", "harness.cli", "lowering", *arguments],
+        cwd=folder,
+        env={"PYTHONPATH": ":".join([str(CHECKOUT), *filter(None, sys.path)]), "PATH": "/bin"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_the_command_reports_and_exits_by_what_it_found(tmp_path: Path) -> None:
+    """1 with a hazard at its line, 0 where there is none, 2 for a target that is not known."""
+    spec = ("--spec", str(KERNELS))
+    short = command("divides", "--targets", "sm_90", *spec, folder=tmp_path)
+    assert short.returncode == 1, short.stderr
+    assert "HAZARD approximation at" in short.stdout
+    assert "div.full.f32" in short.stdout
+    clean = command("divides_ieee", "--targets", "sm_90", *spec, folder=tmp_path)
+    assert clean.returncode == 0, clean.stderr
+    unknown = command("divides", "--targets", "sm_1", *spec, folder=tmp_path)
+    assert unknown.returncode == 2
+    assert unknown.stderr.startswith("bitproof: unknown target 'sm_1'")
