@@ -1,9 +1,10 @@
 """`tl.clamp`, which compiles to one instruction where the bounds are seen to be opposite.
 
 Usually it is `min(max(x, low), high)`, so that NaN becomes `low`. On sm_90, where `low` is seen to
-be `-high`, it is `min.xorsign.abs`, so that NaN becomes `high` with NaN's sign, which fp16 loses up to triton 3.8,
-where it is widened first. Seen are two constants, `0 - high` and, from triton 3.9, `-high` and bounds that are scalars; so a value remembers
-here that it is a constant, or the negative of another.
+be `-high`, it is `min.xorsign.abs`, so that NaN becomes `high` with NaN's sign (which fp16 has lost up
+to triton 3.8, where it is converted to fp32 first). Seen are two constants, `0 - high` and, from triton
+3.9, `-high` and bounds that are scalars; so a value remembers here that it is a constant, or the
+negative of another.
 """
 
 from __future__ import annotations
@@ -22,8 +23,6 @@ from harness.lanes.interpreter.arithmetic import greater, lesser, narrowed, wide
 from harness.lanes.interpreter.overlay import Patch, in_session
 
 _SEES_SCALARS = tuple(int(part) for part in triton.__version__.split(".")[:2]) >= (3, 9)
-# Up to 3.8 fp16 is clipped in fp32, and the conversion to fp32 gives one positive NaN for all.
-_WIDENS_FP16 = not _SEES_SCALARS
 
 
 def clamped(x: r.Array, low: r.Array, high: r.Array, name: str, *, propagate_nan: bool) -> r.Array:
@@ -36,8 +35,6 @@ def clipped(x: r.Array, high: r.Array, name: str, *, propagate_nan: bool) -> r.A
     """PTX `min.xorsign.abs`: the lesser magnitude, with the product of the signs."""
     a, b = widened(x, name), widened(high, name)
     magnitude = (np.minimum if propagate_nan else np.fmin)(np.abs(a), np.abs(b))
-    if name == "fp16" and _WIDENS_FP16:
-        a = np.where(np.isnan(a), np.abs(a), a)
     negative = np.signbit(a) != np.signbit(b)
     return narrowed(np.where(negative, -magnitude, magnitude), name)
 

@@ -51,6 +51,8 @@ def _chain(first: Convert, second: Convert) -> Convert:
 def _to_f32(name: str) -> Convert:
     if name == "bf16":
         return r.f32_from_bf16
+    if name == "fp16":
+        return r.f32_from_f16
     return partial(r.f32_from_fp8, name=name) if name in FP8 else _astype("fp32")
 
 

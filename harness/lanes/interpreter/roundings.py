@@ -41,6 +41,15 @@ def f32_from_bf16(codes: Array) -> Array:
     return (codes.astype(np.uint32) << 16).view(np.float32)
 
 
+def f32_from_f16(x: Array) -> Array:
+    """float16 to float32: exact, every NaN the one positive NaN that a card's `cvt.f32.f16` gives."""
+    wide = x.astype(np.float32)
+    nan = np.isnan(wide)
+    if nan.any():
+        wide = np.where(nan, np.uint32(0x7FFFFFFF).view(np.float32), wide)
+    return wide
+
+
 def f16_from_float(x: Array) -> Array:
     """Round float32 or float64 to float16 once, to nearest even; NaN becomes 0x7FFF."""
     with np.errstate(all="ignore"):
