@@ -67,6 +67,7 @@ def test_placed_tensors_keep_every_bit(dtype: torch.dtype) -> None:
         placed = arena.place("x", source)
         assert torch.equal(bits(placed), bits(source))
         assert placed.is_contiguous()
+        assert placed.data_ptr() - _around(arena).data_ptr() == GUARD
         assert list(arena.trespasses()) == []
 
 
@@ -84,6 +85,7 @@ def test_every_byte_outside_the_elements_is_guarded(
     arena = _arena()
     source = torch.zeros(shape, dtype=dtype)
     placed = arena.place("x", source, misalign=misalign, row_padding=padding)
+    assert placed.is_contiguous() or padding
     buffer = _around(arena)
     start = GUARD + misalign * dtype.itemsize if placed.numel() else GUARD
     own = {

@@ -125,6 +125,19 @@ def test_an_unsupported_triton_is_named(monkeypatch: pytest.MonkeyPatch, version
     assert str(caught.value).startswith(f"triton {version} is not supported: pip install 'triton>=")
 
 
+@pytest.mark.parametrize("version", ["3.6.0", "3.10.1+git1234", "4.0.0"])
+def test_a_later_triton_is_supported(monkeypatch: pytest.MonkeyPatch, version: str) -> None:
+    """From 3.6 on."""
+    monkeypatch.setattr(triton, "__version__", version)
+    assert lanes.present.__wrapped__().name == lanes.present().name
+
+
+def test_a_run_is_plain_unless_asked() -> None:
+    """The first of one, without sanitizer or delay, its fresh memory NaN."""
+    assert Variation() == Variation(turn=0, turns=1, watched=False, delayed=False)
+    assert Variation().poison == 0xFF
+
+
 def test_flushed_subnormals_are_found_when_the_lane_opens() -> None:
     """Some library's torch.set_flush_denormal(True) would make oracles wrong: one sentence instead."""
     torch.set_flush_denormal(True)
