@@ -264,6 +264,8 @@ def backward_tiles(
             if SCALES:
                 per_row = tl.cdiv(depth, SCALED)
                 a_scale, b_scale = a_scale + first.to(tl.int64) * per_row, b_scale + b_row * per_row
+        alpha = tl.load(alpha_ptr + expert)
+        prob = tl.load(prob_ptr + first + tl.arange(0, BLOCK_M), mask=mine & owned, other=0.0)
         acc = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
         for k in range(0, tl.where(owned, depth, 0), BLOCK_K):
             if DESCRIBED:
@@ -274,8 +276,6 @@ def backward_tiles(
                 left = _operand(a_here, a_scale, mine, a_stride, k, depth, SCALES, BLOCK_K)
                 right = _operand(b_here, b_scale, within, depth, k, depth, SCALES, BLOCK_K)
             acc = tl.dot(left, right.T, acc)
-        alpha = tl.load(alpha_ptr + expert)
-        prob = tl.load(prob_ptr + first + tl.arange(0, BLOCK_M), mask=mine & owned, other=0.0)
         WIDTH: tl.constexpr = BLOCK_N // SUBTILES
         share = tl.zeros((BLOCK_M,), tl.float32)
         top = tl.full((), 0, tl.int32)
