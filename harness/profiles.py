@@ -8,7 +8,7 @@ from pathlib import Path
 from hypothesis import settings
 from hypothesis.database import DirectoryBasedExampleDatabase
 
-from harness import checks
+from harness import checks, lanes
 from harness.spec import KernelSpec
 
 DEFAULT = "bitproof"
@@ -37,5 +37,5 @@ def default() -> str:
 
 def examples(spec: KernelSpec, check: str, lane: str, profile: str) -> int:
     """How many examples of `check` fit the spec's budget of launches on `lane` under `profile`."""
-    launches = spec.launches.get(lane, 400) * _SHARE.get(profile, 1.0)
+    launches = spec.launches.get(lanes.family(lane), 400) * _SHARE.get(profile, 1.0)
     return max(_LEAST, int(launches) // checks.cost(check, spec))

@@ -19,6 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from harness import lanes
 from harness.case import Launch
 from harness.census import FIRST, Census, Wrong
 from harness.discovery import Found
@@ -120,7 +121,9 @@ def sweep(
             f"no bit patterns in 0x{low:x}:0x{high:x}: give LO < HI within 0:0x100000000"
         )
     begin, census = (keeper.position, keeper.census) if keeper else (low, Census())
-    for position, counted in _looks(found.spec, lane, begin, high, pace or PACES[lane.name]):
+    for position, counted in _looks(
+        found.spec, lane, begin, high, pace or PACES[lanes.family(lane.name)]
+    ):
         census += counted
         if keeper:
             keeper.keep(position, census)

@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 import torch
 
+from harness import lanes
 from harness.case import Inputs
 from harness.checks import (
     agreement,
@@ -66,7 +67,7 @@ def cost(check: str, spec: KernelSpec) -> int:
 def unable(check: str, spec: KernelSpec, lane: Lane) -> str:
     """Why `lane` cannot run `check` on any case of `spec`; empty where it can."""
     for limit in spec.limits:
-        if limit.lane == lane.name and limit.check == check:
+        if limit.lane == lanes.family(lane.name) and limit.check == check:
             return limit.because
     lacking = {"compile_cache": "compiles nothing", "streams": "has no streams"}.get(check)
     return f"lane {lane.name} {lacking}" if lacking and lane.device.type != "cuda" else ""

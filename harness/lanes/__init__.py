@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import importlib.util
 import os
+import re
 import sys
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from harness.lanes.base import Lane
 
 NAMES = ("cuda", "interpreter")
+# The cuda lane with another target's code: see `harness.lanes.foreign`.
+_FOREIGN = re.compile(r"cuda:sm_\d+")
 _VARIABLE = "BITPROOF_LANE"
 
 
@@ -28,11 +31,14 @@ def choose(name: str | None = None) -> str:
     cuda or when triton was imported in the other mode already.
     """
     wanted = name or os.environ.get(_VARIABLE) or ("cuda" if gpus() else "interpreter")
-    if wanted not in NAMES:
-        raise UsageError(f"unknown lane {wanted!r}: choose one of {', '.join(NAMES)}")
-    if wanted == "cuda" and not gpus():
+    if wanted not in NAMES and not _FOREIGN.fullmatch(wanted):
+        raise UsageError(
+            f"unknown lane {wanted!r}: choose one of {', '.join(NAMES)}, or cuda:sm_89 for that "
+            "target's code on the present card"
+        )
+    if family(wanted) == "cuda" and not gpus():
         raise EnvironmentUnfit(
-            "no GPU for lane cuda: use --lane interpreter, or run where torch sees one"
+            f"no GPU for lane {wanted}: use --lane interpreter, or run where torch sees one"
         )
     if importlib.util.find_spec("triton") is None:
         raise EnvironmentUnfit("triton is not installed: pip install 'triton>=3.6' (Linux)")
@@ -46,6 +52,11 @@ def choose(name: str | None = None) -> str:
     os.environ["TRITON_INTERPRET"] = interpreting
     os.environ.setdefault("TRITON_DEFAULT_FP_FUSION", "1")
     return wanted
+
+
+def family(name: str) -> str:
+    """The lane that `name` is a kind of, by which specs speak of it: "cuda" for "cuda:sm_89" too."""
+    return name.partition(":")[0]
 
 
 @functools.cache
@@ -85,6 +96,10 @@ def present() -> Lane:
         from harness.lanes.interpreter.lane import InterpreterLane
 
         return InterpreterLane()
+    if _FOREIGN.fullmatch(name):
+        from harness.lanes.foreign import open_lane
+
+        return open_lane(name)
     from harness.lanes.cuda import CudaLane
 
     return CudaLane()

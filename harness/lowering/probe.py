@@ -17,7 +17,7 @@ from harness.lowering import llir, ptx, trial
 from harness.lowering.code import Code
 from harness.lowering.conversions import Conversion, Verdict
 from harness.lowering.memory import NotModelled
-from harness.lowering.reach import sentence
+from harness.lowering.refusals import sentence
 from oracles import formats
 
 

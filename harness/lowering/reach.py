@@ -26,6 +26,7 @@ from harness.lanes.arena import Arena
 from harness.lanes.base import LaunchFailed, call
 from harness.lowering import silent
 from harness.lowering.findings import Refusal
+from harness.lowering.refusals import sentence
 from harness.lowering.targets import Target
 from harness.outcomes import one_line
 from harness.spec import KernelSpec
@@ -262,28 +263,3 @@ def _numbered(source: Any, arguments: tuple[Any, ...], count: int) -> Iterator[t
 def _storage(argument: Any) -> int | None:
     tensor = getattr(argument, "base", argument)
     return tensor.untyped_storage().data_ptr() if isinstance(tensor, Tensor) else None
-
-
-def sentence(error: BaseException, before: int = 0) -> str:
-    """A compiler's error in one sentence: the last line of its own, else the first error it printed.
-
-    `before` is where standard error stood when the compiler began.
-    """
-    lines = [line.strip() for line in str(error).split("\n") if line.strip()]
-    last = lines[-1] if lines else type(error).__name__
-    wrapped = re.fullmatch(r"""\w+\((["'])(.*)\1\)""", last)
-    if wrapped is not None:
-        return wrapped[2]
-    if "PassManager" in last or type(error).__name__ == "PTXASError":
-        printed = f"{error}\n{_printed(before)}"
-        found = re.search(r"(?:error|fatal)\s*: (.*)", printed)
-        return f"the compiler failed: {found[1] if found else last}"
-    return one_line(error) if len(lines) < 2 else last
-
-
-def _printed(before: int) -> str:
-    """What was written to standard error since, where that is a file that can be read."""
-    try:
-        return os.pread(2, 1 << 20, before).decode(errors="replace")
-    except OSError:
-        return ""

@@ -165,7 +165,7 @@ module {
   tt.func public @_kernel(%x: !tt.ptr<f32> loc("x"(#loc))) attributes {noinline = false} {
     %y = tt.fp_to_fp %x_1, rounding = rtz : tensor<64x128xf32> -> tensor<64x128xf8E4M3FN> loc(#loc7)
     %z = arith.truncf %x_2 : f32 to bf16 loc(#loc5)
-    %w = tt.dot %a, %b, %c, inputPrecision = tf32 : tensor<4x4xf32> * tensor<4x4xf32> -> tensor<4x4xf32> loc(#loc5)
+  %w = tt.dot %a, %b, %c, inputPrecision = tf32 : tensor<4xf32> * tensor<4xf32> -> tensor<4xf32> loc(#loc5)
     %v = arith.truncf %x_3 : f64 to f32 loc(#loc5)
   }
 }
