@@ -24,7 +24,9 @@ class Launch:
 
     `num_warps` and `num_stages` are Triton's; `block` is the kernel's main tile size (its launcher says
     of what); `misalign` shifts every tensor's start by that many elements from a 256-byte boundary;
-    `row_padding` puts that many foreign elements between the rows of tensors a spec calls strided.
+    `row_padding` puts that many foreign elements between the rows of tensors a spec calls strided;
+    `config` picks, modulo their number, one of an autotuned kernel's configurations, which are never
+    chosen by timing.
     """
 
     num_warps: int = 4
@@ -32,6 +34,7 @@ class Launch:
     block: int = 128
     misalign: int = 0
     row_padding: int = 0
+    config: int = 0
 
 
 @runtime_checkable

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import traceback
 from collections.abc import Mapping
 from typing import Any
@@ -13,7 +14,7 @@ from torch import Tensor
 from harness.bounds import Bound, Judgement, is_float
 from harness.case import Inputs
 from harness.errors import SpecError
-from harness.lanes.base import parameters
+from harness.lanes.base import Writer, parameters
 from harness.outcomes import Finding, one_line
 from harness.spec import KernelSpec
 from oracles import formats
@@ -73,6 +74,14 @@ def output(
     if not judgement.bad.any():
         return None, worst
     return _word(spec, name, got, want, bound, judgement, inputs), worst
+
+
+def attributed(finding: Finding, writer: Writer) -> Finding:
+    """The same finding, naming the program that wrote the element."""
+    if finding.output is None or finding.index is None:
+        return finding
+    line = f"written by {writer(finding.output, finding.index)}"
+    return dataclasses.replace(finding, lines=(*finding.lines, line))
 
 
 def _answer(spec: KernelSpec, inputs: Inputs) -> Mapping[str, Any]:

@@ -29,6 +29,7 @@ CHECKS = (
     "streams",
 )
 LANES = ("cuda", "interpreter")
+VIOLATIONS = ("assert", "bounds", "race", "unwritten")
 # What other targets' code may do to a number; `harness.lowering.rules` explains and finds each.
 HAZARDS = (
     "approximation",
@@ -97,6 +98,15 @@ class Fault:
     module: str | None = None
     lanes: tuple[str, ...] = LANES
     because: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tolerated:
+    """Something the sanitizer would report that is meant: `kind` ("race", ...) on argument `tensor`."""
+
+    kind: str
+    tensor: str
+    because: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -172,6 +182,7 @@ class KernelSpec:
     inplace       input tensors that the kernel writes; all others must come back untouched
     refuses       exception types by which the launcher refuses inputs outside its contract
     limits        what a lane cannot check, and why
+    tolerates     accesses that the sanitizer is not to report, and why
     unwritten     params -> the outputs that such a configuration leaves as it found them: the lanes
                   drop them, and nothing compares what they hold
     resized       inputs -> inputs that differ in what must never add a compiled variant
@@ -194,6 +205,7 @@ class KernelSpec:
     inplace: frozenset[str] = frozenset()
     refuses: tuple[type[Exception], ...] = ()
     limits: tuple[Limit, ...] = ()
+    tolerates: tuple[Tolerated, ...] = ()
     unwritten: Callable[[Params], frozenset[str]] | None = None
     resized: Callable[[Inputs], Iterable[Inputs]] | None = None
     launches: Mapping[str, int] = field(default_factory=lambda: {"cuda": 1600, "interpreter": 400})
@@ -217,6 +229,12 @@ class KernelSpec:
                 raise SpecError(
                     f"{where}: an accepted hazard needs its reason and is one of "
                     f"{', '.join(HAZARDS)}, not {accepted.hazard!r}"
+                )
+        for tolerated in self.tolerates:
+            if tolerated.kind not in VIOLATIONS or not tolerated.because:
+                raise SpecError(
+                    f"{where}: what it tolerates needs its reason and is one of "
+                    f"{', '.join(VIOLATIONS)}, not {tolerated.kind!r}"
                 )
         for limit in self.limits:
             if not (limit.because and limit.reproduction):

@@ -80,6 +80,10 @@ class Arena:
         bits(view).copy_(bits(tensor))
         return view
 
+    def inputs(self) -> list[Tensor]:
+        """The tensors placed here, and what a launcher allocated filled."""
+        return [block.view for block in self.blocks if not block.poisoned]
+
     def unwritten(self) -> list[Tensor]:
         """The tensors handed out as fresh memory that held nothing but poison when first asked about.
 

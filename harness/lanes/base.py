@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -37,12 +37,16 @@ class Variation:
         return POISONS[self.turn % len(POISONS)]
 
 
+Writer = Callable[[str, tuple[int, ...]], str]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Launched:
     """One run of a launcher: its outputs, the inputs as it left them, and the memory they lie in.
 
     `violations` are the sanitizer's reports (interpreter lane only), each a dataclass with a `text`;
-    `compiled` counts the variants that the run compiled (cuda lane only).
+    `compiled` counts the variants that the run compiled (cuda lane only); `writer(output, index)` words
+    which program wrote an element last (watched runs on the interpreter lane only).
     """
 
     outputs: Mapping[str, Tensor]
@@ -50,6 +54,7 @@ class Launched:
     arena: Arena
     violations: tuple[Any, ...] = ()
     compiled: int = 0
+    writer: Writer | None = None
 
 
 class LaunchFailed(Exception):

@@ -13,6 +13,7 @@ from triton import knobs
 
 from harness.case import Inputs
 from harness.lanes.arena import Arena
+from harness.lanes.autotune import configured
 from harness.lanes.base import Launched, Variation, call
 from harness.lanes.versions import libraries
 from harness.spec import KernelSpec, Params, Tensors
@@ -41,7 +42,7 @@ class CudaLane:
         if variation.turn % 4 >= 2:
             _compete()
         if variation.turn % 2 == 0 and not variation.delayed:
-            with _noting_compilations(compiled):
+            with _noting_compilations(compiled), configured(inputs.launch.config):
                 outputs, tensors = call(spec, inputs, arena)
             return Launched(outputs=outputs, inputs=tensors, arena=arena, compiled=len(compiled))
         side = _stream("side")
@@ -49,7 +50,8 @@ class CudaLane:
         with torch.cuda.stream(side), _noting_compilations(compiled):
             if variation.delayed:
                 torch.cuda._sleep(_DELAY)  # type: ignore[no-untyped-call]
-            outputs, tensors = call(spec, inputs, arena)
+            with configured(inputs.launch.config):
+                outputs, tensors = call(spec, inputs, arena)
         here.wait_stream(side)
         for block in arena.blocks:
             block.buffer.record_stream(here)

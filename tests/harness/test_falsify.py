@@ -88,7 +88,7 @@ def test_a_search_may_stop_without_shrinking() -> None:
         calls.append(1)
         return _wrong_from(2, 2)(tensors, params)
 
-    result = _search(variant(run=run), shrink=False)
+    result = _search(variant(run=run, program=lambda *_: "program 0"), shrink=False)
     assert result.outcome is Outcome.FAILED
     assert len(calls) <= result.examples + 1
 

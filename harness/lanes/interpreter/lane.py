@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -34,13 +34,30 @@ class InterpreterLane:
     def run(self, spec: KernelSpec, inputs: Inputs, variation: Variation) -> Launched:
         """Run once; turn i of n takes the i-th of n program orders drawn from the case's seed."""
         arena = Arena(device=self.device, poison=variation.poison)
-        watch = Sanitizer(arena.unwritten) if variation.watched else None
+        allow = frozenset(f"{one.kind}:{one.tensor}" for one in spec.tolerates)
+        watch = (
+            Sanitizer(arena.unwritten, reachable=arena.inputs, allow=allow)
+            if variation.watched
+            else None
+        )
         turns = order.orders(max(variation.turns, 1), inputs.seed)
-        session = state.Session(order=turns[variation.turn], watch=watch, fp_fusion=_fusion())
+        session = state.Session(
+            order=turns[variation.turn],
+            watch=watch,
+            fp_fusion=_fusion(),
+            scratch={"config": inputs.launch.config},
+        )
         with state.session(session):
             outputs, tensors = call(spec, inputs, arena)
-        violations = tuple(watch.violations) if watch else ()
-        return Launched(outputs=outputs, inputs=tensors, arena=arena, violations=violations)
+        launched = Launched(outputs=outputs, inputs=tensors, arena=arena)
+        if watch is None:
+            return launched
+
+        def writer(name: str, index: tuple[int, ...]) -> str:
+            program = tuple(watch.writer(outputs[name])[index].tolist())
+            return "no program" if min(program) < 0 else f"program {program}"
+
+        return replace(launched, violations=tuple(watch.violations), writer=writer)
 
     def launch(self, spec: KernelSpec, tensors: Tensors, params: Params) -> dict[str, torch.Tensor]:
         """One call, the programs in the stock order, nothing watched."""

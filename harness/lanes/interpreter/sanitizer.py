@@ -66,13 +66,13 @@ class Sanitizer:
         self,
         unwritten: Iterable[torch.Tensor] | Callable[[], Iterable[torch.Tensor]] = (),
         *,
-        reachable: Iterable[torch.Tensor] = (),
+        reachable: Iterable[torch.Tensor] | Callable[[], Iterable[torch.Tensor]] = (),
         allow: frozenset[str] = frozenset(),
     ) -> None:
         """Nothing is read or written yet."""
         self.violations: list[Violation] = []
         self._unwritten = unwritten
-        self._reachable = tuple(reachable)
+        self._reachable = reachable
         self._allow = allow
         self._shadows: dict[int, Shadow] = {}
         self._fresh: dict[tuple[Any, ...], tuple[torch.Tensor, int]] = {}
@@ -91,7 +91,8 @@ class Sanitizer:
         self._line.begin_launch()
         self._launches.append(_Launch(self._line.base, kernel, grid))
         passed = [self._region(name, tensor) for name, tensor in arguments]
-        reachable = (*self._reachable, *(tensor for tensor, _ in self._fresh.values()))
+        given = self._reachable() if callable(self._reachable) else self._reachable
+        reachable = (*given, *(tensor for tensor, _ in self._fresh.values()))
         self._regions = [*passed, *(self._region("", tensor) for tensor in reachable)]
         return passed
 

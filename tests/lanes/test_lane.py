@@ -1,0 +1,100 @@
+"""The interpreter lane as checks use it: what a spec and a case can ask of a launch."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+from triton.runtime.autotuner import Autotuner
+
+from harness import checks
+from harness.case import Inputs, Launch
+from harness.lanes.autotune import configured
+from harness.lanes.base import Variation
+from harness.lanes.interpreter.lane import InterpreterLane
+from harness.outcomes import Outcome
+from harness.spec import KernelSpec, Params, Tensors, Tolerated
+from tests.harness import plain
+
+LANE = InterpreterLane()
+X = Inputs(tensors={"x": torch.arange(6.0).reshape(2, 3)}, params={"factor": 2.0})
+
+
+@triton.jit
+def _rows(x, y, factor, columns, wrong, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    column = tl.arange(0, BLOCK)
+    inside = column < columns
+    value = tl.load(x + row * columns + column, mask=inside) * factor
+    tl.store(y + row * columns + column, value + tl.where(row == 1, wrong, 0.0), mask=inside)
+
+
+@triton.jit
+def _first_row(x, y, factor, columns, BLOCK: tl.constexpr):
+    column = tl.arange(0, BLOCK)
+    inside = column < columns
+    value = tl.load(x + column, mask=inside) * factor
+    tl.store(y + column, value + tl.program_id(0), mask=inside)
+
+
+@triton.autotune([triton.Config({"BLOCK": 4}), triton.Config({"BLOCK": 8})], key=[])
+@triton.jit
+def _block(y, BLOCK: tl.constexpr):
+    tl.store(y, BLOCK)
+
+
+def _spec(launch: Any, **changes: Any) -> KernelSpec:
+    def run(tensors: Tensors, params: Params) -> dict[str, Tensor]:
+        y = torch.empty_like(tensors["x"])
+        launch(tensors["x"], y, params["factor"])
+        return {"y": y}
+
+    return plain.variant(run=run, **changes)
+
+
+def _racing(x: Tensor, y: Tensor, factor: float) -> None:
+    _first_row[(2,)](x, y, factor, x.shape[1], BLOCK=4)
+
+
+def test_a_wrong_element_names_the_program_that_wrote_it() -> None:
+    """Where a spec says nothing of its programs, the sanitizer's record of writers does."""
+    spec = _spec(lambda x, y, factor: _rows[(2,)](x, y, factor, 3, 0.5, BLOCK=4))
+    findings = checks.run("agreement", spec, X, LANE)
+    assert findings.outcome is Outcome.FAILED
+    assert findings.findings[0].index == (1, 0)
+    assert "written by program (1, 0, 0)" in findings.findings[0].lines
+
+
+def test_an_access_that_a_spec_tolerates_is_not_reported() -> None:
+    """A race is a finding, and none where the spec declares it with its reason."""
+    racing = checks.run("memory", _spec(_racing), X, LANE)
+    assert any(finding.summary.startswith("race: ") for finding in racing.findings)
+    meant = Tolerated(kind="race", tensor="y", because="the test is about the declaration")
+    tolerant = checks.run("memory", _spec(_racing, tolerates=(meant,)), X, LANE)
+    assert not any(finding.summary.startswith("race: ") for finding in tolerant.findings)
+
+
+def test_a_case_picks_an_autotuned_kernel_s_configuration() -> None:
+    """The launch's `config` counts through the configurations, in the interpreter and on a device."""
+
+    def written(config: int) -> float:
+        inputs = dataclasses.replace(X, launch=Launch(config=config))
+        spec = _spec(lambda x, y, factor: _block[(1,)](y))
+        return float(LANE.run(spec, inputs, Variation()).outputs["y"][0, 0])
+
+    assert [written(config) for config in range(3)] == [4.0, 8.0, 4.0]
+
+
+def test_on_a_device_one_configuration_is_left_and_nothing_is_timed(monkeypatch: Any) -> None:
+    """The autotuner sees only the chosen configuration during the call, and all of them after it."""
+    seen = []
+    monkeypatch.setattr(Autotuner, "run", lambda self: seen.append(list(self.configs)))
+    tuner = dataclasses.make_dataclass("Tuner", ["configs"])(configs=["a", "b"])
+    with configured(3):
+        Autotuner.run(tuner)
+    assert seen == [["b"]]
+    assert tuner.configs == ["a", "b"]
