@@ -20,6 +20,8 @@ from pathlib import Path
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 CPU_TORCH = "torch==2.13.0"
+# Other projects' kernels, which must run clean on the interpreter lane; without what they need elsewhere.
+PUBLIC = ("einops==0.8.2", "fla-core==0.6.0", "liger-kernel==0.8.5", "moe-ops==0.1.0")
 STATIC = (
     ("ruff", "check", "."),
     ("ruff", "format", "--check", "."),
@@ -65,7 +67,8 @@ def prepare(folder: Path, index: str | None) -> Path:
     torch = [] if shutil.which("nvidia-smi") else [CPU_TORCH]
     extra = ["--extra-index-url", index] if index else []
     command = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", *extra]
-    if run(python, *command, *torch, "--editable", f"{CHECKOUT}[dev]"):
+    ours = run(python, *command, *torch, "--editable", f"{CHECKOUT}[dev]")
+    if ours or run(python, *command, "--no-deps", *PUBLIC):
         sys.exit("installing the dependencies failed: pip's message above says which and why")
     return python
 
