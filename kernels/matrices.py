@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -122,7 +123,7 @@ def matrices(
     target: str,
     *,
     groups: Sequence[int],
-    kinds: Sequence[Kind] = QUANTISER_KINDS,
+    kinds: tuple[Kind, ...] = QUANTISER_KINDS,
     packed: int = 1,
     strided: bool = False,
 ) -> MatrixCase:
@@ -143,6 +144,7 @@ def matrices(
     )
 
 
+@cache
 @st.composite
 def columns(draw: Any, group: int, packed: int) -> int:
     """A row's length: any, or next to a multiple of the group; one in ten is 0."""
@@ -150,5 +152,5 @@ def columns(draw: Any, group: int, packed: int) -> int:
     if choice % 2:
         size = group * draw(st.integers(1, 3)) + packed * draw(st.sampled_from((0, 1, -1)))
     else:
-        size = draw(length(300, step=packed))
+        size = draw(length(300, step=packed, empty=False))
     return 0 if choice == 9 else int(size)

@@ -8,7 +8,6 @@ strategy; the tables it draws from also feed the bulk generators of `harness.str
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
 
 import numpy as np
 from hypothesis import strategies as st
@@ -110,6 +109,7 @@ def words_of_fp16() -> Words:
     return np.where(np.isnan(values), nan, words)
 
 
+@cache
 def patterns(target: str) -> st.SearchStrategy[str]:
     """One fp32 bit pattern: around the decisions of `target`, special, or any of the 2^32.
 
@@ -118,20 +118,25 @@ def patterns(target: str) -> st.SearchStrategy[str]:
     return st.one_of(lattice(target), specials(), any_bits())
 
 
-@st.composite
-def lattice(draw: Any, target: str) -> str:
+@cache
+def lattice(target: str) -> st.SearchStrategy[str]:
     """A value or midpoint of `target`, or the fp32 value just above or below it, of either sign."""
     words = magnitudes(target)
-    middle = int(words[draw(st.integers(0, len(words) - 1))])
-    moved = max(middle + draw(st.sampled_from((0, 1, -1))), 0)
-    return hexadecimal(moved | draw(st.sampled_from((0, 0x80000000))))
+
+    def moved(place: int, step: int, sign: int) -> str:
+        return hexadecimal(max(int(words[place]) + step, 0) | sign)
+
+    places = st.integers(0, len(words) - 1)
+    return st.builds(moved, places, st.sampled_from((0, 1, -1)), st.sampled_from((0, 0x80000000)))
 
 
+@cache
 def specials() -> st.SearchStrategy[str]:
     """Signed zeros and infinities, the ends of the subnormal and normal ranges, NaN payloads."""
     return st.sampled_from([hexadecimal(value) for value in SPECIALS.values()])
 
 
+@cache
 def any_bits() -> st.SearchStrategy[str]:
     """Any of the 2^32 patterns."""
     return st.integers(0, 0xFFFFFFFF).map(hexadecimal)

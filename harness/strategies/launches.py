@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 from hypothesis import strategies as st
@@ -14,8 +14,9 @@ from harness.case import Launch
 _CONFIGURATIONS = ((4, 2, 0), (1, 1, 1), (8, 3, 2), (2, 4, 0))
 
 
+@cache
 @st.composite
-def launches(draw: Any, blocks: Sequence[int], *, strided: bool = False) -> Launch:
+def launches(draw: Any, blocks: tuple[int, ...], *, strided: bool = False) -> Launch:
     """A `Launch` with one of `blocks` (the first is the default), aligned or not, rows padded or not.
 
     Shrinks toward four warps, the first block, aligned and dense tensors.

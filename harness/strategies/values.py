@@ -10,7 +10,7 @@ place one element per block that fixes the block's largest magnitude, and with i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal
@@ -366,11 +366,12 @@ _STARTED = ("range", "constant")
 _SCALED = ("normal", "uniform", "log", "special", "anchored", "edges")
 
 
+@cache
 @st.composite
 def values(
     draw: Any,
     target: str,
-    kinds: Sequence[Kind] = QUANTISER_KINDS,
+    kinds: tuple[Kind, ...] = QUANTISER_KINDS,
     *,
     usual: tuple[int, int] = (-30, 40),
 ) -> Values:
@@ -385,7 +386,7 @@ def values(
     low, high = usual if draw(st.integers(0, 7)) < 7 else (-126, 110)
     exponent = draw(st.integers(low, high))
     blank = draw(st.sampled_from((False, False, False, True)))
-    patches = tuple(draw(st.lists(_patches(target), max_size=2)))
+    patches = tuple(draw(_patches(target)))
     return Values(
         kind=kind,
         seed=0 if kind in _STARTED else seed,
@@ -397,9 +398,7 @@ def values(
     )
 
 
-def _patches(target: str) -> st.SearchStrategy[Patch]:
-    return st.builds(
-        Patch,
-        index=st.integers(0, 4095),
-        bits=st.one_of(floats.specials(), floats.patterns(target)),
-    )
+@cache
+def _patches(target: str) -> st.SearchStrategy[list[Patch]]:
+    bits = st.one_of(floats.specials(), floats.patterns(target))
+    return st.lists(st.builds(Patch, index=st.integers(0, 4095), bits=bits), max_size=2)
