@@ -122,18 +122,25 @@ PACKAGE = {
     "theirs/__init__.py": "",
     "theirs/arithmetic.py": "from .constants import TWO\n\n\ndef double(x):\n    return x * TWO\n",
     "theirs/constants.py": "TWO = 2.0\n",
+    "their_constants.py": "TWO = 2.0\n",
     "theirs/kernel.py": (
         "from tests.harness.plain import variant\n"
         "from harness.spec import Fault, Bitwise\n"
+        "import their_constants\n"
         "from .arithmetic import double\n"
         "from . import constants\n\n\n"
         "def run(tensors, params):\n"
-        "    return {'y': double(tensors['x'])}\n\n\n"
+        "    half = constants.TWO / 4\n"
+        "    return {'y': double(tensors['x']) * half * their_constants.TWO}\n\n\n"
         "SPEC = variant(name='theirs', run=run, reproducible=Bitwise(control=run), faults=[\n"
         "    Fault(name='here', within='run', old=\"['x']\", new=\"['x'] * 1.5\",\n"
         "          caught_by='agreement'),\n"
         "    Fault(name='there', within='double', old='x * TWO', new='x * TWO * 1.5',\n"
         "          module='theirs.arithmetic', caught_by='agreement'),\n"
+        "    Fault(name='beside', within='TWO', old='2.0', new='3.0',\n"
+        "          module='theirs.constants', caught_by='agreement'),\n"
+        "    Fault(name='outside', within='TWO', old='2.0', new='3.0',\n"
+        "          module='their_constants', caught_by='agreement'),\n"
         "    Fault(name='nowhere', within='double', old='x', new='y',\n"
         "          module='theirs.missing', caught_by='agreement'),\n"
         "])\n"
@@ -150,23 +157,24 @@ def package(write: Write) -> str:
     return "theirs.listing"
 
 
-@pytest.mark.parametrize("name", ["here", "there"])
+@pytest.mark.parametrize("name", ["here", "there", "beside", "outside"])
 def test_faults_are_planted_in_packages(package: str, name: str) -> None:
     """In the declaring file or one that it imports; relative imports hold, and originals stay."""
     (found,) = discovery.find([package])
     (fault,) = [fault for fault in found.spec.faults if fault.name == name]
-    before = {name: module for name, module in sys.modules.items() if name.startswith("theirs")}
+    before = {name: module for name, module in sys.modules.items() if name.startswith("their")}
     planted = faults.plant(found, fault)
     assert checked("agreement", planted).outcome is Outcome.FAILED
     assert checked("agreement", found.spec).outcome is Outcome.PASSED
     assert {name: sys.modules[name] for name in before} == before
-    assert sys.modules["theirs"].arithmetic is sys.modules["theirs.arithmetic"]
+    for name in ("arithmetic", "constants"):
+        assert getattr(sys.modules["theirs"], name) is sys.modules[f"theirs.{name}"]
 
 
 def test_a_fault_that_cannot_be_imported_is_named(package: str) -> None:
     """A missing module, or an edit that leaves no Python behind, is the fault's mistake."""
     (found,) = discovery.find([package])
-    here, _, nowhere = found.spec.faults
+    here, *_, nowhere = found.spec.faults
     with pytest.raises(SpecError, match="fault 'nowhere' cannot be imported: ModuleNotFoundError"):
         faults.plant(found, nowhere)
     with pytest.raises(SpecError, match="fault 'here' cannot be imported: SyntaxError"):
