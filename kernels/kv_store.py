@@ -17,6 +17,7 @@ from torch import Tensor
 
 from harness import relations
 from harness.bounds import exact_bits
+from harness.case import Inputs, Launch
 from harness.spec import Bitwise, Fault, KernelSpec, Params, Tensors
 from kernels import grid
 from kernels.grid import saturate, to_e4m3
@@ -41,10 +42,11 @@ def _scale(amax, MAG: tl.constexpr):
 
 @triton.jit
 def _round_half_away(x):
-    """The integer nearest to `x` as fp32, ties away from zero."""
+    """The integer nearest to `x` in [-127, 127] as fp32, ties away from zero."""
     magnitude = tl.abs(x)
-    # floor(|x| + 0.5) would round the sum: 0.49999997 + 0.5 is 1.
-    whole = tl.floor(magnitude)
+    # The integer part of |x| + 0.5 would round the sum: 0.49999997 + 0.5 is 1. By way of int32, since
+    # a compiled floor takes subnormals for zero.
+    whole = magnitude.to(tl.int32).to(tl.float32)
     rounded = tl.where(magnitude - whole >= 0.5, whole + 1.0, whole)
     return tl.where(x < 0.0, -rounded, rounded)
 
@@ -59,7 +61,7 @@ def _store_blocks(source, cache, scales, inside, live, MAG: tl.constexpr, INTEGE
         # int8 has no NaN: the block's scale says it.
         nan = tl.max((x != x).to(tl.int32), axis=1) != 0
         scale = tl.where(nan, float("nan"), scale)
-        code = tl.where(nan[:, None], 0.0, saturate(_round_half_away(q), MAG)).to(tl.int8)
+        code = tl.where(nan[:, None], 0.0, _round_half_away(saturate(q, MAG))).to(tl.int8)
     else:
         code = to_e4m3(q)
     tl.store(cache, code, mask=inside)
@@ -118,7 +120,7 @@ def kv_store(tensors: Tensors, params: Params) -> dict[str, Tensor]:
     count = tokens * heads * per_head
     if count:
         integer = caches["k_cache"].dtype == torch.int8
-        tile = max(launch.block // BLOCK, 1)
+        tile = _tile(launch)
         _store[(triton.cdiv(count, tile),)](
             k,
             v,
@@ -144,6 +146,20 @@ def kv_store(tensors: Tensors, params: Params) -> dict[str, Tensor]:
 
 def _caches(tensors: Tensors) -> dict[str, Tensor]:
     return {name: tensors[name] for name in CACHES}
+
+
+def _program(output: str, index: tuple[int, ...], inputs: Inputs) -> str:
+    token = torch.nonzero(inputs.tensors["indices"] == index[0]).flatten().tolist()
+    if not token:
+        return "no program: no token names this slot"
+    _, heads, dim = inputs.tensors["k"].shape
+    block = index[2] if output.endswith("scale") else index[2] // BLOCK
+    number = (token[0] * heads + index[1]) * triton.cdiv(dim, BLOCK) + block
+    return f"program ({number // _tile(inputs.launch)},)"
+
+
+def _tile(launch: Launch) -> int:
+    return max(launch.block // BLOCK, 1)
 
 
 def _fault(name: str, within: str, old: str, new: str, caught_by: str = "agreement") -> Fault:
@@ -246,12 +262,12 @@ _INT8_FAULTS = (
         "adds one half before the floor",
         "_round_half_away",
         "tl.where(magnitude - whole >= 0.5, whole + 1.0, whole)",
-        "tl.floor(magnitude + 0.5)",
+        "(magnitude + 0.5).to(tl.int32).to(tl.float32)",
     ),
     _fault(
         "does not clamp",
         "_store_blocks",
-        "saturate(_round_half_away(q), MAG)",
+        "_round_half_away(saturate(q, MAG))",
         "_round_half_away(q)",
     ),
     _fault("hides a NaN", "_store_blocks", 'tl.where(nan, float("nan"), scale)', "scale"),
@@ -281,6 +297,7 @@ def _spec(kind: Literal["int8", "fp8"], faults: tuple[Fault, ...]) -> KernelSpec
         ),
         strided=frozenset({"k", "v"}),
         inplace=frozenset(CACHES),
+        program=_program,
     )
 
 

@@ -272,3 +272,13 @@ def test_a_report_names_the_program(spec, output, index, program):
         tensors={"x": torch.ones(4, 258)}, params={"group": group}, launch=Launch(block=1024)
     )
     assert spec.program(output, index, inputs) == program
+
+
+def test_a_report_names_the_program_of_a_slot():
+    """The token that the slot was given to decides; a slot of nobody has no program."""
+    case = StoreCase(tokens=2, heads=2, dim=64, slots=3, launch=Launch(block=64))
+    inputs = Inputs(tensors=case.tensors(torch.device("cpu")), params={}, launch=case.launch)
+    for spec in kv_store.SPECS:
+        assert spec.program("k_cache", (1, 1, 40), inputs) == "program (3,)"
+        assert spec.program("v_scale", (0, 1, 1), inputs) == "program (1,)"
+        assert spec.program("k_cache", (2, 0, 0), inputs).startswith("no program")
