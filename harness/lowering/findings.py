@@ -44,9 +44,11 @@ class Reading:
     triton       the version that compiled it
     reached      the distinct specialisations that drawn cases reached
     compiled     those that were compiled and read (see `reach`)
+    unseen       values of types, constants, alignments or options that were in none of those
     refusals     what the compiler refused
     unlaunched   why the launcher itself raised on every case, "" where it ran
     conversions  the conversions of floats met, and what is known of each, in words
+    atomics      the outputs into which floats are summed atomically, claimed to be reproducible or not
     """
 
     kernel: str
@@ -54,8 +56,10 @@ class Reading:
     triton: str
     reached: int = 0
     compiled: int = 0
+    unseen: int = 0
     hazards: tuple[Hazard, ...] = ()
     refusals: tuple[Refusal, ...] = ()
     unlaunched: str = ""
     conversions: tuple[str, ...] = ()
+    atomics: tuple[str, ...] = ()
     seconds: float = 0.0

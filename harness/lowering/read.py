@@ -7,7 +7,7 @@ import time
 
 import triton
 
-from harness.lowering import amdgcn, llir, ptx, rules, ttir
+from harness.lowering import amdgcn, computing, llir, ptx, rules, ttir
 from harness.lowering.findings import Hazard, Reading
 from harness.lowering.memory import NotModelled
 from harness.lowering.probe import verdict
@@ -22,10 +22,11 @@ def read(spec: KernelSpec, target: Target, *, examples: int) -> Reading:
     began = time.perf_counter()
     reached = reach(spec, target, examples=examples)
     hazards: dict[tuple[str, ...], Hazard] = {}
-    conversions = set[str]()
+    conversions, atomics = set[str](), set[str]()
     for compiled in reached.compiled:
         subject = subject_of(spec, target, compiled)
         conversions.update(_conversions(subject))
+        atomics.update(name for store in computing.sums(subject) for name in subject.stored(store))
         for key, hazard in _hazards(subject, compiled).items():
             earlier = hazards.get(key)
             hazards[key] = hazard if earlier is None else _seen_again(earlier, hazard)
@@ -35,10 +36,12 @@ def read(spec: KernelSpec, target: Target, *, examples: int) -> Reading:
         triton=triton.__version__,
         reached=len(reached.specialisations),
         compiled=len(reached.compiled),
+        unseen=reached.unseen,
         hazards=tuple(hazards[key] for key in sorted(hazards)),
         refusals=tuple(reached.refusals.values()),
         unlaunched="" if reached.launched or reached.refusals else reached.unlaunched,
         conversions=tuple(sorted(conversions)),
+        atomics=tuple(sorted(atomics)),
         seconds=round(time.perf_counter() - began, 3),
     )
 

@@ -47,7 +47,8 @@ class Judged:
             return _UNKNOWN
         if names:
             return f"{count} hazard{'s' if count > 1 else ''}"
-        return f"clean, {len(self.accepted)} accepted" if self.accepted else "clean"
+        word = f"clean, {len(self.accepted)} accepted" if self.accepted else "clean"
+        return f"{word}, refuses some" if reading.refusals else word
 
 
 def judge(reading: Reading, spec: KernelSpec) -> Judged:
@@ -88,11 +89,14 @@ def lines(judged: Judged) -> Iterator[str]:
         yield f"  the launcher raised on every case: {reading.unlaunched}"
         return
     if reading.compiled:
-        yield f"  {reading.compiled} of the {reading.reached} specialisations reached were compiled and read"
+        unseen = f", {reading.unseen} values of arguments in none of them" if reading.unseen else ""
+        yield f"  {reading.compiled} of {reading.reached} specialisations compiled and read{unseen}"
     for refusal in reading.refusals:
         yield f"  refused, {refusal.variants} of {reading.reached}: {refusal.sentence}"
     for conversion in reading.conversions:
         yield f"  converts {conversion}"
+    if reading.atomics:
+        yield f"  sums atomically into {', '.join(reading.atomics)}"
     for hazard in judged.undeclared:
         yield from _hazard(hazard, reading)
     for hazard, accepted in judged.accepted:

@@ -79,15 +79,18 @@ def test_readings_come_sorted_by_kernel_then_target(
 def test_few_specialisations_cover_every_fact() -> None:
     """Of combinations, those are compiled that together show each single value."""
     facts = {
-        f"{dtype} {block}": frozenset({("dtype", dtype), ("block", block)})
+        f"{dtype} {block}": frozenset({("f", "dtype", dtype), ("f", "block", block)})
         for dtype in ("fp32", "bf16")
         for block in ("128", "256", "512")
     }
-    chosen = covering(facts)
+    chosen, unseen = covering(facts)
+    assert unseen == 0
     assert frozenset[tuple[str, ...]]().union(*(facts[one] for one in chosen)) == frozenset(
         fact for each in facts.values() for fact in each
     )
     assert len(chosen) == 3
+    fewer, unseen = covering(facts, most=1)
+    assert (len(fewer), unseen) == (1, 3)
 
 
 def test_unknown_targets_are_named() -> None:
