@@ -15,7 +15,7 @@ from harness.faults import plant
 from harness.outcomes import Outcome
 from harness.spec import Fault
 
-LANE = lanes.choose()
+LANE = lanes.family(lanes.choose())
 PLANTED = [(found, fault) for found in find() for fault in found.spec.faults]
 VISIBLE = [(found, fault) for found, fault in PLANTED if LANE in fault.lanes]
 
