@@ -1,0 +1,56 @@
+"""The same cases on an H200 and here: the verdicts and the bits are equal.
+
+`tests/verdicts.json` holds drawn cases of every kernel and check, one for each planted fault, and what an
+H200 said of them (taken with `ci/verdicts.py`).
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ci import verdicts
+from harness import lanes
+from harness.bounds import ExactBits
+from harness.discovery import find
+
+DATA = json.loads(Path(__file__).with_name("verdicts.json").read_text(encoding="utf-8"))
+KERNELS = sorted({row["kernel"] for row in DATA["rows"]})
+
+# Where the lanes may differ on a case, and why.
+APART = {
+    "does not mask the tail of a head": "a card does not tell of a read whose lane is discarded",
+    "orders the sum over tiles alone": "whether a card's atomics change their order is chance",
+}
+
+
+def _rows(kernel: str) -> list[tuple[dict[str, Any], dict[str, str]]]:
+    pairs = zip(DATA["rows"], DATA["verdicts"]["cuda"]["rows"], strict=True)
+    return [(row, verdict) for row, verdict in pairs if row["kernel"] == kernel]
+
+
+def test_the_verdicts_were_given_by_a_card() -> None:
+    """Verdicts of this lane would agree with themselves."""
+    assert "H200" in DATA["verdicts"]["cuda"]["versions"]["card"]
+
+
+def test_every_kernel_has_its_rows() -> None:
+    """A kernel that is added is judged on a card as well."""
+    assert [found.spec.name for found in find()] == KERNELS
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_both_lanes_say_the_same(kernel: str) -> None:
+    """Equal verdicts and inputs on every row, and equal outputs where the bound is exact bits."""
+    spec = find([], [kernel])[0].spec
+    exact = all(isinstance(bound, ExactBits) for bound in spec.bounds.values())
+    lane = lanes.present()
+    for row, on_card in _rows(kernel):
+        here = verdicts.judge(row, lane)
+        compared = ["inputs", "outputs"] if exact else ["inputs"]
+        compared += [] if row["fault"] in APART else ["outcome"]
+        differing = [name for name in compared if here.get(name) != on_card.get(name)]
+        assert not differing, (row["fault"], row["check"], row["case"])
