@@ -208,7 +208,7 @@ class KernelSpec:
     tolerates: tuple[Tolerated, ...] = ()
     unwritten: Callable[[Params], frozenset[str]] | None = None
     resized: Callable[[Inputs], Iterable[Inputs]] | None = None
-    launches: Mapping[str, int] = field(default_factory=lambda: {"cuda": 1600, "interpreter": 400})
+    launches: Mapping[str, int] = field(default_factory=lambda: {"cuda": 800, "interpreter": 400})
     program: Callable[[str, tuple[int, ...], Inputs], str] | None = None
     elementwise: Elementwise | None = None
     lowering: Lowering = Lowering()

@@ -77,7 +77,7 @@ class Suite:
     def pytest_xdist_auto_num_workers(self) -> int | None:
         """`-n auto` on the cuda lane: a few workers a card, so that cards are shared on purpose."""
         cores = os.cpu_count() or 1
-        return min(cores, 8 * lanes.gpus()) if lanes.family(self._lane) == "cuda" else None
+        return min(cores, 16 * lanes.gpus()) if lanes.family(self._lane) == "cuda" else None
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_make_scheduler(self, config: pytest.Config, log: Any) -> object | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from harness.lowering.code import Instruction
+from harness.lowering.code import Code, Instruction
 from harness.lowering.subject import Evidence, Subject
 
 _SUMS = re.compile(
@@ -160,8 +160,13 @@ def _only_sums(subject: Subject, instruction: Instruction) -> bool:
 
 
 def _contracted_by_amd(subject: Subject) -> Iterator[Evidence]:
-    sums = [i for i in subject.code.instructions if i.opcode in ("fadd", "fsub") and i.where]
-    for instruction, outputs in subject.exactly(sums):
+    code = subject.code
+    sums_of_products = [
+        i
+        for i in code.instructions
+        if i.opcode in ("fadd", "fsub") and i.where and any(_product(code, n) for n in i.ins)
+    ]
+    for instruction, outputs in subject.exactly(sums_of_products):
         fused = subject.fused.get(instruction.where[0])
         if fused and _only_sums(subject, instruction):
             yield Evidence(
@@ -170,6 +175,20 @@ def _contracted_by_amd(subject: Subject) -> Iterator[Evidence]:
                 detail="a product and a sum with one rounding, where the kernel asks for two",
                 outputs=outputs,
             )
+
+
+def _product(code: Code, name: str) -> bool:
+    """Whether a value is a product of floats, or one taken apart, put together or negated."""
+    for _ in range(8):
+        writers = [code.instructions[i] for i in code.writers.get(name, ())]
+        if len(writers) != 1:
+            return False
+        if writers[0].opcode == "fmul":
+            return True
+        if writers[0].opcode not in ("fneg", "extractelement", "bitcast") or not writers[0].ins:
+            return False
+        name = writers[0].ins[0]
+    return False
 
 
 _SPECIAL = re.compile(r"%(tid|ntid|ctaid|nctaid|laneid|warpid|clock|SP|envreg)|\(")

@@ -60,7 +60,7 @@ def test_profiles_can_be_registered_twice() -> None:
         ("reproducibility", "interpreter", profiles.DEFAULT, 50),
         ("agreement", "interpreter", profiles.CI, 400),
         ("agreement", "cuda", profiles.NIGHTLY, 20_000),
-        ("agreement", "cuda", "theirs", 1600),
+        ("agreement", "cuda", "theirs", 800),
     ],
 )
 def test_examples_fit_the_budget_of_launches(

@@ -9,7 +9,7 @@ from example_kernels.scale_add import scale_add
 from harness import data
 from harness.bounds import exact_bits
 from harness.case import Launch
-from harness.spec import Bitwise, Fault, KernelSpec
+from harness.spec import Accepted, Bitwise, Fault, KernelSpec, Lowering
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -98,4 +98,12 @@ SPEC = KernelSpec(
         ),
     ),
     reproducible=Bitwise(shown_by="adds to fresh memory"),
+    lowering=Lowering(
+        accepted=(
+            Accepted(
+                hazard="contraction",
+                because="the product by a power of two is exact, so fusing it changes no bit",
+            ),
+        )
+    ),
 )
