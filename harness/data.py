@@ -67,7 +67,11 @@ def log_uniform(words: torch.Tensor, low: int, high: int) -> torch.Tensor:
 
 
 def normal(words: torch.Tensor) -> torch.Tensor:
-    """Hashed words to fp32 that look standard normal: a table of 4096 quantiles, signed."""
+    """Hashed words to fp32 that look standard normal: a table of 4096 quantiles, signed.
+
+    All are multiples of 2^-16 below 4, so that sums of up to 64 are exact in fp32 whatever their order:
+    a claim about the order of additions is tested on `log_uniform`.
+    """
     table = _quantiles().to(words.device)
     return table[words & (_QUANTILES - 1)]
 

@@ -199,7 +199,9 @@ def bits(tensor: Tensor) -> Tensor:
 
 
 def _element_bytes(tensor: Tensor) -> Tensor:
-    flat = bits(tensor).contiguous()  # as integers: copying a boolean would make its byte 0 or 1
+    dense = bits(tensor).contiguous()  # as integers: copying a boolean would make its byte 0 or 1
+    # Spelled out: torch takes no bytes of a scalar, nor where one element has an odd stride.
+    flat = dense.as_strided((dense.numel(),), (1,))
     return flat.view(torch.uint8).reshape(*tensor.shape, tensor.element_size())
 
 

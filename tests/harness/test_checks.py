@@ -189,6 +189,31 @@ def test_memory_finds_an_element_nobody_wrote(
     ]
 
 
+@pytest.mark.parametrize(
+    ("make", "where"),
+    [
+        (lambda: torch.empty(()), []),
+        (lambda: torch.empty((), dtype=torch.float16), []),
+        (lambda: torch.empty(1, 2, 2)[..., 0], [0, 1]),
+        (lambda: torch.empty_strided((2, 1), (1, 2)), [1, 0]),
+    ],
+)
+@pytest.mark.parametrize("written", [True, False])
+def test_memory_judges_scalars_and_odd_strides(
+    make: Callable[[], Tensor], where: list[int], written: bool
+) -> None:
+    """Outputs that torch does not view as bytes: no dimension, or one element at some other stride."""
+
+    def run(tensors: Tensors, params: Params) -> dict[str, Tensor]:
+        y = make()
+        y.view(-1)[: y.numel() - (not written)] = 1.0
+        return {"y": y}
+
+    total = make().numel()
+    expected = [] if written else [f"y{where} was never written (1 of {total} elements)"]
+    assert [f.summary for f in checked("memory", _kernel(run)).findings] == expected
+
+
 @pytest.mark.parametrize("pattern", [-1, 0xFF, 0xA5, 0xA5A5, -0x5A5A5A5B, 0x7B7B7B7B, 0])
 def test_memory_accepts_any_value_a_kernel_writes(pattern: int) -> None:
     """Also a value made of the very bytes that memory was poisoned with."""
