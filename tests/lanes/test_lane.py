@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
+import pytest
 import torch
 import triton
 import triton.language as tl
@@ -16,7 +18,7 @@ from harness.case import Inputs, Launch
 from harness.lanes.autotune import configured
 from harness.lanes.base import Variation
 from harness.lanes.interpreter.lane import InterpreterLane
-from harness.outcomes import Outcome
+from harness.outcomes import Findings, Outcome
 from harness.spec import KernelSpec, Params, Tensors, Tolerated
 from tests.harness import plain
 
@@ -39,6 +41,28 @@ def _first_row(x, y, factor, columns, BLOCK: tl.constexpr):
     inside = column < columns
     value = tl.load(x + column, mask=inside) * factor
     tl.store(y + column, value + tl.program_id(0), mask=inside)
+
+
+@triton.jit
+def _wild(x, y, factor, offset, inside, KIND: tl.constexpr):
+    column = tl.arange(0, 8)
+    mask = column < 6
+    tl.store(y + column, tl.load(x + column, mask=mask) * factor, mask=mask)
+    far = column.to(tl.int64) * offset
+    if KIND == "reads":
+        tl.load(x + far, mask=column < inside)
+    elif KIND == "writes":
+        tl.store(y + far, tl.load(x + far, mask=column < 1) * factor, mask=column < inside)
+    else:
+        tl.atomic_add(y + far, 0.0, mask=column < inside)
+
+
+@triton.jit
+def _either(x, y, factor, elsewhere):
+    column = tl.arange(0, 8)
+    other = elsewhere.to(tl.pointer_type(tl.float32)) + column
+    value = tl.load(tl.where(column % 2 == 0, x + column, other), mask=column < 6)
+    tl.store(y + column, value * factor, mask=column < 6)
 
 
 @triton.autotune([triton.Config({"BLOCK": 4}), triton.Config({"BLOCK": 8})], key=[])
@@ -76,6 +100,38 @@ def test_an_access_that_a_spec_tolerates_is_not_reported() -> None:
     meant = Tolerated(kind="race", tensor="y", because="the test is about the declaration")
     tolerant = checks.run("memory", _spec(_racing, tolerates=(meant,)), X, LANE)
     assert not any(finding.summary.startswith("race: ") for finding in tolerant.findings)
+
+
+@pytest.mark.parametrize("kind", ["reads", "writes", "atomically changes"])
+def test_a_wild_access_costs_the_launch_and_not_the_process(kind: str) -> None:
+    """Wherever nobody watches; lanes that a mask turns off may point anywhere."""
+
+    def outcome(inside: int) -> Findings:
+        spec = _spec(lambda x, y, factor: _wild[(1,)](x, y, factor, 10**12, inside, KIND=kind))
+        return checks.run("agreement", spec, X, LANE)
+
+    assert outcome(1).outcome is Outcome.PASSED
+    wild = outcome(2)
+    assert wild.outcome is Outcome.CRASHED
+    told = f"the launch raised IllegalAccess: {kind} an address in no tensor of the launch, at "
+    assert wild.findings[0].summary.startswith(told + __file__)
+
+
+def test_memory_that_no_argument_names_is_reached_where_a_spec_tolerates_it() -> None:
+    """A block of pointers may address several tensors, but not one that nobody here knows of."""
+    elsewhere = torch.arange(6.0)
+
+    def judged(hidden: Callable[[Tensor], Tensor], **changes: Any) -> Outcome:
+        def launch(x: Tensor, y: Tensor, factor: float) -> None:
+            held = hidden(x)
+            _either[(1,)](x, y, factor, held.data_ptr())
+
+        return checks.run("agreement", _spec(launch, **changes), X, LANE).outcome
+
+    meant = Tolerated(kind="bounds", tensor="", because="the test is about the declaration")
+    assert judged(torch.clone) is Outcome.PASSED
+    assert judged(lambda x: elsewhere) is Outcome.CRASHED
+    assert judged(lambda x: elsewhere, tolerates=(meant,)) is Outcome.PASSED
 
 
 def test_a_case_picks_an_autotuned_kernel_s_configuration() -> None:

@@ -91,6 +91,13 @@ def _watch() -> Any:
     return state.current.watch
 
 
+def _hold(pointers: Any, mask: Lanes | None, size: int, verb: str) -> None:
+    """Before memory is accessed where no sanitizer watches."""
+    assert state.current is not None
+    if state.current.fence is not None:
+        state.current.fence.hold(pointers.data, mask, size, verb)
+
+
 def _patience() -> Patience:
     assert state.current is not None
     patience: Patience = state.current.scratch["patience"]
@@ -119,6 +126,7 @@ def _read(pointers: Any, mask: Lanes | None, other: Any, *, volatile: bool) -> A
     watch = _watch()
     given = None if other is None else other.data
     if watch is None:
+        _hold(pointers, mask, dtype.itemsize, "reads")
         on = np.ones(pointers.data.shape, bool) if mask is None else mask
         if given is None:
             given = np.zeros(pointers.data.shape, dtype)
@@ -142,6 +150,7 @@ def _write(pointers: Any, value: Any, mask: Lanes | None, *, atomic: bool) -> No
     data = value.data if value.data.itemsize == dtype.itemsize else value.data.astype(dtype)
     watch = _watch()
     if watch is None:
+        _hold(pointers, mask, dtype.itemsize, "writes")
         on = np.ones(pointers.data.shape, bool) if mask is None else mask
         interpreter._interpreter.store(pointers.data, data, on)
     else:
@@ -196,7 +205,9 @@ def _atomically(
     watch = _watch()
     _synchronise(pointers, lanes, sem, before=True)
     allowed = lanes
-    if watch is not None:
+    if watch is None:
+        _hold(pointers, lanes, dtype.itemsize, "atomically changes")
+    else:
         allowed = watch.atomic(pointers.data, _origin(pointers), lanes, dtype.itemsize, reads=reads)
     earlier = run(allowed)
     if watch is not None and not np.array_equal(allowed, lanes):

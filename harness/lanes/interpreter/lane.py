@@ -11,6 +11,7 @@ from harness.case import Inputs
 from harness.lanes.arena import Arena
 from harness.lanes.base import Launched, Variation, call
 from harness.lanes.interpreter import order, overlay, state
+from harness.lanes.interpreter.fence import Fence
 from harness.lanes.interpreter.sanitizer import Sanitizer
 from harness.lanes.versions import libraries
 from harness.spec import KernelSpec, Params, Tensors
@@ -40,10 +41,14 @@ class InterpreterLane:
             if variation.watched
             else None
         )
+        # What a spec tolerates may lie in memory that nobody here knows of.
+        strays = any(one.kind == "bounds" for one in spec.tolerates)
+        fence = None if watch or strays else Fence(lambda: [block.buffer for block in arena.blocks])
         turns = order.orders(max(variation.turns, 1), inputs.seed)
         session = state.Session(
             order=turns[variation.turn],
             watch=watch,
+            fence=fence,
             fp_fusion=_fusion(),
             scratch={"config": inputs.launch.config},
         )

@@ -120,10 +120,12 @@ def _announce(
     given: Mapping[str, Any],
     named: Mapping[str, Any],
 ) -> None:
-    """Tell the sanitizer the tensors of a launch, and their pointers where they come from."""
+    """Tell sanitizer or fence the tensors of a launch, and their pointers where they come from."""
+    found = [one for name, value in given.items() for one in _pointers(name, value, named[name])]
+    if session.fence is not None:
+        session.fence.begin(tensor for _, tensor, _ in found)
     if session.watch is None:
         return
-    found = [one for name, value in given.items() for one in _pointers(name, value, named[name])]
     regions = session.watch.begin(kernel, grid, [(name, tensor) for name, tensor, _ in found])
     for (_, _, pointer), region in zip(found, regions, strict=True):
         set_origin(pointer, region)
