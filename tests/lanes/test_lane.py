@@ -102,12 +102,13 @@ def test_an_access_that_a_spec_tolerates_is_not_reported() -> None:
     assert not any(finding.summary.startswith("race: ") for finding in tolerant.findings)
 
 
+@pytest.mark.parametrize("offset", [10**12, -(10**12), -(10**15)])
 @pytest.mark.parametrize("kind", ["reads", "writes", "atomically changes"])
-def test_a_wild_access_costs_the_launch_and_not_the_process(kind: str) -> None:
+def test_a_wild_access_costs_the_launch_and_not_the_process(kind: str, offset: int) -> None:
     """Wherever nobody watches; lanes that a mask turns off may point anywhere."""
 
     def outcome(inside: int) -> Findings:
-        spec = _spec(lambda x, y, factor: _wild[(1,)](x, y, factor, 10**12, inside, KIND=kind))
+        spec = _spec(lambda x, y, factor: _wild[(1,)](x, y, factor, offset, inside, KIND=kind))
         return checks.run("agreement", spec, X, LANE)
 
     assert outcome(1).outcome is Outcome.PASSED
