@@ -109,8 +109,8 @@ def schema(spec: KernelSpec) -> Schema:
     def draw(case: Any) -> None:
         drawn.append(case.tensors(torch.device("cpu")))
 
-    quiet(given(spec.cases())(draw))()
-    simplest = find(spec.cases(), lambda _case: True, settings=settings(quiet, phases=list(Phase)))
+    quiet(given(spec.drawn())(draw))()
+    simplest = find(spec.drawn(), lambda _case: True, settings=settings(quiet, phases=list(Phase)))
     names = sorted({name for tensors in drawn for name in tensors})
     return Schema(
         required=frozenset(name for name in names if all(name in tensors for tensors in drawn)),

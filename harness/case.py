@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import msgspec
 import torch
 
-from harness.errors import UsageError
+from harness.errors import BitproofError, SpecError, UsageError
+from harness.outcomes import raised
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -35,6 +37,15 @@ class Launch:
     misalign: int = 0
     row_padding: int = 0
     config: int = 0
+
+    def __post_init__(self) -> None:
+        """ValueError for a configuration that no kernel can be launched with."""
+        least = {"num_warps": 1, "block": 1}
+        for name, value in vars(self).items():
+            if value < least.get(name, 0):
+                raise ValueError(
+                    f"{name} of a launch must be at least {least.get(name, 0)}, got {value}"
+                )
 
 
 @runtime_checkable
@@ -81,14 +92,34 @@ class Inputs:
 
 
 def build(case: Case, device: torch.device) -> Inputs:
-    """The inputs of `case` on `device`."""
+    """The inputs of `case` on `device`; SpecError when the case cannot make them."""
+    with _asking(case):
+        tensors, params, launch = case.tensors(device), case.params(), case.launch
+    named: Any = tensors
+    if not isinstance(named, Mapping) or not all(
+        isinstance(tensor, torch.Tensor) for tensor in named.values()
+    ):
+        raise SpecError(f"the case {type(case).__name__} must make a dict of tensors by name")
     return Inputs(
-        tensors=case.tensors(device),
-        params=case.params(),
-        launch=case.launch,
-        case=case,
-        seed=getattr(case, "seed", 0),
+        tensors=tensors, params=params, launch=launch, case=case, seed=getattr(case, "seed", 0)
     )
+
+
+def covered(case: Case) -> set[str]:
+    """What `case` covers, each feature once; SpecError when the case cannot say."""
+    with _asking(case):
+        return set(case.features())
+
+
+@contextmanager
+def _asking(case: Case) -> Iterator[None]:
+    """What a case raises is its spec's mistake, unless the device ran out of memory or broke."""
+    try:
+        yield
+    except (BitproofError, torch.OutOfMemoryError, torch.AcceleratorError):
+        raise
+    except Exception as error:
+        raise SpecError(f"the case {type(case).__name__} raised {raised(error)}") from error
 
 
 CaseT = TypeVar("CaseT")
@@ -99,7 +130,12 @@ def encode(case: Any) -> dict[str, Any]:
     if not dataclasses.is_dataclass(case) or isinstance(case, type):
         raise UsageError(f"a case must be a dataclass, got {type(case).__name__}")
     # Not msgspec alone, which passes over what it left at its default when it decoded.
-    plain: dict[str, Any] = msgspec.to_builtins(dataclasses.asdict(case))
+    try:
+        plain: dict[str, Any] = msgspec.to_builtins(dataclasses.asdict(case))
+    except TypeError as error:
+        raise UsageError(
+            f"the case {type(case).__name__} must hold plain values that JSON has: {error}"
+        ) from error
     return plain
 
 

@@ -191,8 +191,4 @@ def report(file: Path | None) -> int:
 
 
 if __name__ == "__main__":
-    main()
-
-
-if __name__ == "__main__":
     main(prog_name="bitproof")

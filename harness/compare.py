@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import traceback
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,7 +14,7 @@ from harness.bounds import Bound, Judgement, is_float
 from harness.case import Inputs
 from harness.errors import SpecError
 from harness.lanes.base import Writer, parameters
-from harness.outcomes import Finding, one_line
+from harness.outcomes import Finding, raised
 from harness.spec import KernelSpec
 from oracles import formats
 from oracles.estimates import Estimate
@@ -67,7 +66,10 @@ def output(
             np.inf,
         )
     bound = spec.bounds[name]
-    judgement = bound.judge(got, expected if isinstance(expected, Estimate) else want)
+    try:
+        judgement = bound.judge(got, expected if isinstance(expected, Estimate) else want)
+    except SpecError as error:
+        raise SpecError(f"spec {spec.name!r}, output {name!r}: {error}") from error
     if judgement is None:
         return None, 0.0
     worst = _worst(judgement)
@@ -86,13 +88,15 @@ def attributed(finding: Finding, writer: Writer) -> Finding:
 
 def _answer(spec: KernelSpec, inputs: Inputs) -> Mapping[str, Any]:
     try:
-        return spec.oracle(inputs.tensors, parameters(inputs))
+        answer: Any = spec.oracle(inputs.tensors, parameters(inputs))
     except Exception as error:
-        frame = traceback.extract_tb(error.__traceback__)[-1]
+        raise SpecError(f"spec {spec.name!r}: its oracle raised {raised(error)}") from error
+    if not isinstance(answer, Mapping):
         raise SpecError(
-            f"spec {spec.name!r}: its oracle raised {type(error).__name__} in {frame.name} "
-            f"({frame.filename}:{frame.lineno}): {one_line(error)}"
-        ) from error
+            f"spec {spec.name!r}: its oracle must return a dict of answers by output, "
+            f"it returned {type(answer).__name__}"
+        )
+    return answer
 
 
 def _numbers(expected: Any) -> Array:

@@ -108,7 +108,7 @@ def _from_name(name: str) -> ModuleType:
         raise UsageError(f"--spec {name}: importing it needs {missing!r}; install that") from error
     except BitproofError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise _unimportable(name, error) from error
 
 
@@ -123,11 +123,11 @@ def _from_file(path: Path) -> ModuleType:
         return import_file(name, path)
     except BitproofError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise _unimportable(str(path), error) from error
 
 
-def _unimportable(reference: str, error: Exception) -> UsageError:
+def _unimportable(reference: str, error: BaseException) -> UsageError:
     text = f"{type(error).__name__}: {one_line(error)}"
     return UsageError(f"--spec {reference}: importing it raised {text}")
 

@@ -12,12 +12,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hypothesis import HealthCheck, Phase, Verbosity, given, settings
-from hypothesis.errors import FlakyFailure
+from hypothesis.errors import FlakyFailure, HypothesisException
 
 from harness import checks
-from harness.case import Case, Inputs, build
+from harness.case import Case, Inputs, build, covered
+from harness.errors import SpecError
 from harness.lanes.base import Lane
-from harness.outcomes import Finding, Findings, Outcome
+from harness.outcomes import Finding, Findings, Outcome, one_line
 from harness.spec import KernelSpec
 
 
@@ -128,7 +129,7 @@ def search(
         inputs, findings = execute(case)
         if result.findings is None:
             result.outcomes[findings.outcome] += 1
-            result.covered.update(set(case.features()))
+            result.covered.update(covered(case))
             if findings.reason:
                 result.reasons.add(findings.reason)
             for name, value in findings.measures.items():
@@ -145,13 +146,17 @@ def search(
     phases = (Phase.reuse, Phase.generate, Phase.shrink) if shrink else (Phase.generate,)
     chosen = settings(base or settings(), max_examples=max_examples, phases=phases, **_ALWAYS)
     try:
-        chosen(given(spec.cases())(judge))()
+        chosen(given(spec.drawn())(judge))()
     except _Rejected:
         _narrow(result, execute)
     except FlakyFailure:
         if result.findings is None:
             raise
         result.findings = _unsteady(result.findings)
+    except HypothesisException as error:
+        raise SpecError(
+            f"spec {spec.name!r}: its cases cannot be drawn: {one_line(error)}"
+        ) from error
     result.seconds = time.perf_counter() - began
     return result
 

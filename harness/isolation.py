@@ -16,7 +16,6 @@ import queue
 import subprocess
 import sys
 import threading
-import traceback
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -29,7 +28,7 @@ from harness.case import Case, Inputs, build
 from harness.discovery import Found, find
 from harness.errors import BitproofError, SpecError
 from harness.lanes.base import Lane
-from harness.outcomes import Finding, Findings, Outcome, one_line
+from harness.outcomes import Finding, Findings, Outcome, raised
 
 TIMEOUT = 300.0
 JOURNALS = Path(".bitproof") / "in-flight"
@@ -200,10 +199,7 @@ def _worded(error: Exception) -> dict[str, str]:
     """An error that no launch caused, for the parent to raise: ours as it is, others as the spec's."""
     if isinstance(error, BitproofError):
         return {"error": type(error).__name__, "text": str(error)}
-    frame = traceback.extract_tb(error.__traceback__)[-1]
-    where = f"{frame.name} ({frame.filename}:{frame.lineno})"
-    text = f"judging a case raised {type(error).__name__} in {where}: {one_line(error)}"
-    return {"error": SpecError.__name__, "text": text}
+    return {"error": SpecError.__name__, "text": f"judging a case raised {raised(error)}"}
 
 
 if __name__ == "__main__":

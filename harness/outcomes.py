@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import re
+import traceback
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -110,6 +111,13 @@ def one_line(error: BaseException) -> str:
     """An exception's text on one line, at most 300 characters."""
     text = " ".join(str(error).split()) or type(error).__name__
     return text if len(text) <= 300 else text[:297] + "..."
+
+
+def raised(error: BaseException) -> str:
+    """An exception in a few words: its type, where it was raised, and its text."""
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    where = f"{frame.name} ({frame.filename}:{frame.lineno})"
+    return f"{type(error).__name__} in {where}: {one_line(error)}"
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:

@@ -18,6 +18,7 @@ from torch import Tensor
 from harness.bounds import Bound
 from harness.case import Case, Inputs, Launch
 from harness.errors import SpecError
+from harness.outcomes import raised
 from oracles.rounding import Mode, Overflow
 
 CHECKS = (
@@ -283,6 +284,19 @@ class KernelSpec:
                 f"{where}: {claim.shown_by!r} shows the bitwise claim, so the check that catches it "
                 "must be reproducibility"
             )
+
+    def drawn(self) -> SearchStrategy[Any]:
+        """The strategy of this kernel's cases; SpecError when `cases` makes none."""
+        try:
+            strategy: Any = self.cases()
+        except Exception as error:
+            raise SpecError(f"spec {self.name!r}: its cases raised {raised(error)}") from error
+        if not isinstance(strategy, SearchStrategy):
+            raise SpecError(
+                f"spec {self.name!r}: its cases must be a function that returns a strategy, "
+                f"it returned {type(strategy).__name__}"
+            )
+        return strategy
 
     def launch_of(self, params: Params) -> Launch:
         """The launch configuration inside `params`, for launchers and oracles."""

@@ -85,7 +85,7 @@ def reach(spec: KernelSpec, target: Target, *, examples: int) -> Reached:
         suppress_health_check=list(HealthCheck),
     )
     with watcher.listening():
-        chosen(given(spec.cases())(survey))()
+        chosen(given(spec.drawn())(survey))()
         watcher.wanted, watcher.result.unseen = covering(watcher.facts)
         for case in dict.fromkeys(watcher.cases[variant] for variant in sorted(watcher.wanted)):
             watcher.run(case)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from harness import case as cases
 from harness.case import Inputs, Launch
-from harness.errors import UsageError
+from harness.errors import SpecError, UsageError
 from tests.harness.plain import RowsCase, rows_cases
 
 
@@ -66,6 +66,11 @@ def test_a_case_survives_json(whole: Whole) -> None:
         ({"parts": [{"bits": 1}]}, r"not a Whole: field 'parts\[0\]\.exact' is missing"),
         ({"parts": [{"bits": 1, "exact": True, "inexact": 0}]}, r"parts\[0\]\.inexact' is unknown"),
         ({"launch": {}}, "not a Whole: field 'launch.block' is missing"),
+        (
+            {"launch": {"block": 0}},
+            r"block of a launch must be at least 1, got 0 - at `\$\.launch`",
+        ),
+        ({"launch": {"misalign": -1}}, "misalign of a launch must be at least 0, got -1"),
     ],
 )
 def test_a_damaged_case_names_the_field(change: dict[str, Any], message: str) -> None:
@@ -93,6 +98,37 @@ def test_only_a_dataclass_can_be_encoded() -> None:
     """A case that is no dataclass is named by its type."""
     with pytest.raises(UsageError, match="a case must be a dataclass, got list"):
         cases.encode([1])
+
+
+def test_a_case_of_what_json_lacks_is_named() -> None:
+    """A field that no record could hold is refused, not met by a traceback when a failure is saved."""
+    held = dataclasses.make_dataclass("Held", [("dtype", torch.dtype)])(torch.float32)
+    with pytest.raises(UsageError, match="the case Held must hold plain values that JSON has: "):
+        cases.encode(held)
+
+
+@pytest.mark.parametrize("answer", [1, {"x": [1.0]}])
+def test_a_case_makes_tensors_by_name(answer: Any) -> None:
+    """Anything else is a mistake that names the case."""
+    odd = type("Odd", (RowsCase,), {"tensors": lambda self, device: answer})()
+    with pytest.raises(SpecError, match="the case Odd must make a dict of tensors by name"):
+        cases.build(odd, torch.device("cpu"))
+
+
+@pytest.mark.parametrize("method", ["tensors", "params", "features"])
+def test_what_a_case_raises_is_its_specs_mistake(method: str) -> None:
+    """One sentence that names the case, and where it went wrong."""
+
+    def said(*arguments: Any) -> Any:
+        raise ZeroDivisionError("no answer")
+
+    def asked(case: RowsCase) -> Any:
+        return cases.build(case, torch.device("cpu")), cases.covered(case)
+
+    odd = type("Odd", (RowsCase,), {method: said})()
+    message = r"the case Odd raised ZeroDivisionError in said \(.*:\d+\): no answer"
+    with pytest.raises(SpecError, match=message):
+        asked(odd)
 
 
 @given(case=rows_cases())

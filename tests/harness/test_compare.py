@@ -178,11 +178,15 @@ def _raising(tensors: Mapping[str, Tensor], params: Mapping[str, Any]) -> Mappin
     ("spec", "message"),
     [
         (_spec({}), "its oracle does not answer output 'y'"),
-        (_spec({"y": np.zeros(1)}), "needs the oracle in the output's dtype float32"),
+        (
+            _spec({"y": np.zeros(1)}),
+            "output 'y': an exact bound needs the oracle in the output's dtype float32",
+        ),
         (
             _spec({"y": np.zeros(1, np.float32), "z": 0}, z=exact_bits()),
             "output 'y' has no bound: declare one",
         ),
+        (variant(oracle=lambda tensors, params: None), "its oracle must return a dict of answers"),
         (
             variant(oracle=_raising),
             r"spec 'scaled_rows': its oracle raised ValueError in _raising \(.*:\d+\): no such format",

@@ -90,6 +90,7 @@ def test_a_listing_module_leads_to_the_declaring_one(elsewhere: Path) -> None:
         (["needy"], [], "--spec needy: importing it needs 'not_installed'; install that"),
         (["broken"], [], "--spec broken: importing it raised ZeroDivisionError: division by zero"),
         (["broken.py"], [], r"--spec broken\.py: importing it raised ZeroDivisionError: division"),
+        (["leaving.py"], [], r"--spec leaving\.py: importing it raised SystemExit: 3"),
         (["garbled.py"], [], r"--spec garbled\.py: importing it raised SyntaxError: "),
         (["nowhere.py"], [], r"--spec nowhere\.py: no such file"),
         (["empty"], [], "--spec empty: no KernelSpec in that module; declare one as SPEC"),
@@ -112,6 +113,7 @@ def test_what_is_not_found_is_one_sentence(
     _write(elsewhere, "pkg/__init__.py", "")
     _write(elsewhere, "needy.py", "import not_installed\n")
     _write(elsewhere, "broken.py", "1 / 0\n")
+    _write(elsewhere, "leaving.py", "raise SystemExit(3)\n")
     _write(elsewhere, "garbled.py", "def\n")
     _write(elsewhere, "empty.py", "")
     _write(

@@ -326,3 +326,21 @@ def test_the_callers_phases_do_not_matter() -> None:
     """A profile that would skip shrinking still gets the smallest case."""
     base = settings(phases=[Phase.generate], derandomize=True, database=None)
     assert _search(variant(run=_wrong_from(3, 3)), base=base).case == RowsCase(rows=3, columns=3)
+
+
+def _no_cases() -> st.SearchStrategy[RowsCase]:
+    raise ZeroDivisionError("no cases")
+
+
+@pytest.mark.parametrize(
+    ("cases", "message"),
+    [
+        (_no_cases, r"its cases raised ZeroDivisionError in _no_cases \(.*:\d+\): no cases"),
+        (lambda: 3, "its cases must be a function that returns a strategy, it returned int"),
+        (lambda: st.just(RowsCase()).filter(lambda case: False), "its cases cannot be drawn: "),
+    ],
+)
+def test_cases_that_cannot_be_drawn_are_the_specs_mistake(cases: Any, message: str) -> None:
+    """One sentence that names the spec, not a verdict on its kernel."""
+    with pytest.raises(SpecError, match=f"spec 'scaled_rows': {message}"):
+        _search(variant(cases=cases))

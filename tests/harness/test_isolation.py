@@ -19,7 +19,7 @@ from tests.harness.plain import PlainLane, RowsCase
 SPECS = """
 import os
 import time
-from harness.spec import Bitwise
+from harness.spec import Bitwise, Invariance
 from tests.harness.plain import scaled, variant
 
 
@@ -49,8 +49,13 @@ def unanswered(tensors, params):
     return {}
 
 
+def turned(inputs):
+    raise ValueError("no turn")
+
+
 SPECS = [variant(name=run.__name__, run=run) for run in (dies, hangs, prints, raises)]
-ODD = variant(name="odd", oracle=unanswered)
+TURN = Invariance(name="turned", transform=turned, relate=lambda found, inputs: found)
+ODD = variant(name="odd", oracle=unanswered, invariances=(TURN,))
 """
 
 
@@ -108,8 +113,10 @@ def test_a_specs_own_mistake_is_no_crash(careful: Careful, spec: Callable[[str],
     """It is raised here as it was raised there, and the child lives on."""
     with pytest.raises(SpecError, match="spec 'odd': its oracle does not answer output 'y'"):
         careful(spec("odd"), "agreement", RowsCase())
-    with pytest.raises(SpecError, match=r"judging a case raised RuntimeError in hashed \("):
+    with pytest.raises(SpecError, match=r"the case RowsCase raised RuntimeError in hashed \("):
         careful(spec("dies"), "agreement", RowsCase(rows=-1))
+    with pytest.raises(SpecError, match=r"judging a case raised ValueError in turned \(.*no turn"):
+        careful(spec("odd"), "invariances", RowsCase())
     assert careful(spec("dies"), "agreement", RowsCase(rows=3))[1].outcome is Outcome.PASSED
 
 
