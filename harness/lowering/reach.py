@@ -8,6 +8,7 @@ hangs on these.
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 from collections.abc import Iterator, Mapping
@@ -20,6 +21,7 @@ import torch
 from hypothesis import HealthCheck, Phase, given, settings
 from torch import Tensor
 from triton import knobs
+from triton.runtime.autotuner import Autotuner
 
 from harness.case import Case, build
 from harness.lanes.arena import Arena
@@ -65,6 +67,7 @@ class Reached:
     launched: int = 0
     unlaunched: str = ""
     unseen: int = 0
+    uncompiled: int = 0
 
 
 def reach(spec: KernelSpec, target: Target, *, examples: int) -> Reached:
@@ -87,9 +90,20 @@ def reach(spec: KernelSpec, target: Target, *, examples: int) -> Reached:
     with watcher.listening():
         chosen(given(spec.cases())(survey))()
         watcher.wanted, watcher.result.unseen = covering(watcher.facts)
+        _forget_measurements()
         for case in dict.fromkeys(watcher.cases[variant] for variant in sorted(watcher.wanted)):
             watcher.run(case)
+    watcher.result.uncompiled = len(
+        watcher.wanted - {made.variant for made in watcher.result.compiled}
+    )
     return watcher.result
+
+
+def _forget_measurements() -> None:
+    """Have autotuners try all their configurations again: they tried them when nothing was compiled."""
+    for thing in gc.get_objects():
+        if isinstance(thing, Autotuner):
+            thing.cache.clear()
 
 
 def covering(facts: Mapping[str, frozenset[Fact]], most: int = MOST) -> tuple[set[str], int]:
