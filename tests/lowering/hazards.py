@@ -148,6 +148,12 @@ def _adds_tuned(x, w, y, BLOCK: tl.constexpr):
     tl.store(y + i, tl.load(x + i) + tl.load(w + i))
 
 
+@triton.jit
+def _multiplies_large_matrices(x, w, y, SIDE: tl.constexpr):
+    i = tl.arange(0, SIDE)[:, None] * SIDE + tl.arange(0, SIDE)[None, :]
+    tl.store(y + i, tl.dot(tl.load(x + i), tl.load(w + i)))
+
+
 def _vector(
     tensors: Mapping[str, Tensor], params: Mapping[str, Any], *, kernel: Any, to: torch.dtype
 ) -> dict[str, Tensor]:
@@ -175,6 +181,20 @@ def _through_workspace(
     y = torch.empty_like(workspace)
     _adds[(1,)](workspace, tensors["w"], y, BLOCK=BLOCK)
     return {"y": y}
+
+
+def _large(tensors: Mapping[str, Tensor], params: Mapping[str, Any]) -> dict[str, Tensor]:
+    """y [128, 128] from two operands of 64 KiB, and z by another kernel after that."""
+    x = torch.zeros((128, 128), device=tensors["x"].device)
+    w, y = torch.zeros_like(x), torch.empty_like(x)
+    _multiplies_large_matrices[(1,)](x, w, y, SIDE=128)
+    return {"y": y, "z": _vector(tensors, params, kernel=_adds, to=torch.float32)["y"]}
+
+
+def _refused_first(tensors: Mapping[str, Tensor], params: Mapping[str, Any]) -> dict[str, Tensor]:
+    """y in e4m3, which not every target has, and z by another kernel after that."""
+    y = _vector(tensors, params, kernel=_converts, to=torch.float8_e4m3fn)["y"]
+    return {"y": y, "z": _vector(tensors, params, kernel=_divides, to=torch.float32)["y"]}
 
 
 def _launches_nothing(
@@ -277,6 +297,13 @@ SPECS = (
     _of("e5m2_to_e4m3", _converts, _E4M3, dtype="float8_e5m2"),
     _of("stores_what_it_never_wrote", _stores_what_it_never_wrote),
     _of("adds_tuned", _adds_tuned),
+    _spec("refused_first", _refused_first, bounds={"y": exact_bits(), "z": exact_bits()}),
+    _spec(
+        "needs_shared_memory",
+        _large,
+        bounds={"y": exact_bits(), "z": exact_bits()},
+        lowering=Lowering(products=("tf32",)),
+    ),
     _spec("launches_nothing", _launches_nothing),
     _spec("needs_its_result", _needs_its_result),
     _spec(

@@ -112,6 +112,22 @@ def test_every_configuration_of_an_autotuner_is_read(read: Read) -> None:
     assert (reading.reached, reading.compiled, reading.uncompiled) == (3, 3, 0)
 
 
+def test_what_comes_after_a_refused_kernel_is_read(read: Read) -> None:
+    """A launcher of two kernels, the first refused: the second one's hazard is found all the same."""
+    reading = read("refused_first", "sm_80")
+    assert [refusal.variants for refusal in reading.refusals] == [1]
+    assert (reading.compiled, reading.uncompiled) == (1, 0)
+    assert names(reading) == {"approximation"}
+
+
+def test_a_kernel_that_does_not_fit_is_refused(read: Read) -> None:
+    """128 KiB of operands are too much for sm_86's shared memory, and not for sm_80's."""
+    (refusal,) = read("needs_shared_memory", "sm_86").refusals
+    assert "shared memory" in refusal.sentence
+    assert refusal.variants == 1
+    assert read("needs_shared_memory", "sm_80").refusals == ()
+
+
 def test_a_kernel_that_compiled_nothing_is_not_clean(
     read: Read, kernel: Callable[[str], Found]
 ) -> None:
