@@ -122,7 +122,7 @@ class CastCase:
             covered.append("several programs")
         if self.count == 0:
             covered.append("empty")
-        shown = self.values.build((min(self.count, 4096),), torch.device("cpu"), dtype=self.dtype)
+        shown = self.values.build((min(self.count, 1024),), torch.device("cpu"), dtype=self.dtype)
         return covered + content(shown, self.values.target)
 
     def narrow(self, output: str | None, index: tuple[int, ...]) -> CastCase:

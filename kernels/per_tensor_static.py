@@ -143,15 +143,6 @@ _STALE = "keeps what the output held where the value is zero"
 _FAULTS = (
     _fault("divides by the scale", "x * inverse", "tl.math.div_rn(x, tl.load(scale_ptr))"),
     _fault("multiplies by the scale", "x * inverse", "x * tl.load(scale_ptr)"),
-    Fault(
-        name="takes an approximate reciprocal",
-        within="_quantise",
-        old="tl.math.div_rn(1.0, tl.load(scale_ptr))",
-        new="1.0 / tl.load(scale_ptr)",
-        caught_by="agreement",
-        lanes=("cuda",),
-        because="the interpreter divides as IEEE says, compiled `/` is within 2 ulp",
-    ),
     _fault("takes the rows for dense", "row[:, None] * x_stride", "row[:, None] * columns"),
     _fault(
         _STALE,

@@ -45,8 +45,9 @@ class Reading:
     reached      the distinct specialisations that drawn cases reached
     compiled     those that were compiled and read (see `reach`)
     unseen       values of types, constants, alignments or options that were in none of those
+    uncompiled   those that were to be compiled and were neither made nor refused
     refusals     what the compiler refused
-    unlaunched   why the launcher itself raised on every case, "" where it ran
+    unlaunched   what the launcher itself raised, where it could not run without a result; "" mostly
     conversions  the conversions of floats met, and what is known of each, in words
     atomics      the outputs into which floats are summed atomically, claimed to be reproducible or not
     """
@@ -57,6 +58,7 @@ class Reading:
     reached: int = 0
     compiled: int = 0
     unseen: int = 0
+    uncompiled: int = 0
     hazards: tuple[Hazard, ...] = ()
     refusals: tuple[Refusal, ...] = ()
     unlaunched: str = ""

@@ -8,6 +8,7 @@ hangs on these.
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 from collections.abc import Iterator, Mapping
@@ -20,6 +21,7 @@ import torch
 from hypothesis import HealthCheck, Phase, given, settings
 from torch import Tensor
 from triton import knobs
+from triton.runtime.autotuner import Autotuner
 
 from harness.case import Case, build
 from harness.lanes.arena import Arena
@@ -65,6 +67,7 @@ class Reached:
     launched: int = 0
     unlaunched: str = ""
     unseen: int = 0
+    uncompiled: int = 0
 
 
 def reach(spec: KernelSpec, target: Target, *, examples: int) -> Reached:
@@ -87,9 +90,21 @@ def reach(spec: KernelSpec, target: Target, *, examples: int) -> Reached:
     with watcher.listening():
         chosen(given(spec.drawn())(survey))()
         watcher.wanted, watcher.result.unseen = covering(watcher.facts)
+        _forget_measurements()
         for case in dict.fromkeys(watcher.cases[variant] for variant in sorted(watcher.wanted)):
-            watcher.run(case)
+            while watcher.run(case):
+                pass  # what was refused is left out next time, and what comes after it is reached
+    watcher.result.uncompiled = len(
+        watcher.wanted - {made.variant for made in watcher.result.compiled}
+    )
     return watcher.result
+
+
+def _forget_measurements() -> None:
+    """Have autotuners try all their configurations again: they tried them when nothing was compiled."""
+    for thing in gc.get_objects():
+        if isinstance(thing, Autotuner):
+            thing.cache.clear()
 
 
 def covering(facts: Mapping[str, frozenset[Fact]], most: int = MOST) -> tuple[set[str], int]:
@@ -143,8 +158,11 @@ class _Watcher:
             knobs.runtime.jit_cache_hook = None
             knobs.compilation.listener = None
 
-    def run(self, case: Case) -> None:
-        """One case: refusals of the launcher are its contract, others are the compiler's or its own."""
+    def run(self, case: Case) -> bool:
+        """One case; true where the compiler refused a specialisation, which it is not asked for again.
+
+        Refusals of the launcher are its contract, other errors the compiler's or its own.
+        """
         self.case, self.current = case, ""
         self.pointers.clear()
         before = os.fstat(2).st_size
@@ -152,17 +170,17 @@ class _Watcher:
             outputs, _ = call(self.spec, build(case, _CPU), Arena(device=_CPU, poison=0))
         except LaunchFailed as failure:
             error = failure.__cause__ or failure
-            if not isinstance(error, self.spec.refuses):
-                self._failed(error, before)
-            return
+            return not isinstance(error, self.spec.refuses) and self._refused(error, before)
         self.result.launched += 1
         self._assign(outputs)
+        return False
 
-    def _failed(self, error: BaseException, before: int) -> None:
-        scarce = type(error).__name__ == "OutOfResources"
-        if not self.current and not scarce:
-            self.result.unlaunched = f"{type(error).__name__}: {one_line(error)}"
-            return
+    def _refused(self, error: BaseException, before: int) -> bool:
+        if not self.current:
+            # What does not fit the target is said when it is compiled, and again at every launch.
+            if type(error).__name__ != "OutOfResources":
+                self.result.unlaunched = f"{type(error).__name__}: {one_line(error)}"
+            return False
         self.wanted.discard(self.current)
         text = sentence(error, before)
         earlier = self.result.refusals.get(text)
@@ -171,6 +189,7 @@ class _Watcher:
             variants=earlier.variants + 1 if earlier else 1,
             first=earlier.first if earlier else self.current,
         )
+        return True
 
     def skips(self, *, fn: Any, compile: dict[str, Any], **_: Any) -> bool:
         """Triton's question before it compiles: true says not to."""

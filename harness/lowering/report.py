@@ -25,7 +25,7 @@ class Judged:
     """A reading, its hazards parted by what the spec declares.
 
     failed            an undeclared hazard, or a refusal of a target that the spec supports
-    not demonstrated  something that no rule understands, and nothing worse
+    not demonstrated  something that no rule understands or that was not compiled, and nothing worse
     unsupported       the compiler refuses the kernel for this target
     """
 
@@ -40,14 +40,15 @@ class Judged:
         reading, count = self.reading, len({hazard.name for hazard in self.undeclared})
         if reading.refusals and not reading.compiled:
             return "refuses"
-        if reading.unlaunched:
-            return "not launched"
+        if not reading.compiled:
+            return "nothing compiled"
         names = sorted({hazard.name for hazard in self.undeclared})
         if names == [_UNKNOWN]:
             return _UNKNOWN
         if names:
             return f"{count} hazard{'s' if count > 1 else ''}"
-        word = f"clean, {len(self.accepted)} accepted" if self.accepted else "clean"
+        known = len({hazard.name for hazard, _ in self.accepted})
+        word = f"{known} accepted" if known else "clean"
         return f"{word}, refuses some" if reading.refusals else word
 
 
@@ -63,10 +64,10 @@ def judge(reading: Reading, spec: KernelSpec) -> Judged:
     refused = bool(reading.refusals) and reading.target in spec.lowering.supports
     if refused or any(hazard.name != _UNKNOWN for hazard in undeclared):
         outcome = Outcome.FAILED
-    elif reading.unlaunched or undeclared:
-        outcome = Outcome.NOT_DEMONSTRATED
     elif reading.refusals and not reading.compiled:
         outcome = Outcome.UNSUPPORTED
+    elif undeclared or reading.uncompiled or not reading.compiled:
+        outcome = Outcome.NOT_DEMONSTRATED
     else:
         outcome = Outcome.PASSED
     return Judged(
@@ -86,8 +87,9 @@ def lines(judged: Judged) -> Iterator[str]:
     reading = judged.reading
     yield f"{reading.kernel} for {reading.target}, triton {reading.triton}: {judged.word}"
     if reading.unlaunched:
-        yield f"  the launcher raised on every case: {reading.unlaunched}"
-        return
+        yield f"  its launcher raised, with nothing computed: {reading.unlaunched}"
+    if reading.uncompiled:
+        yield f"  {reading.uncompiled} specialisations were reached and then not compiled"
     if reading.compiled:
         unseen = f", {reading.unseen} values of arguments in none of them" if reading.unseen else ""
         yield f"  {reading.compiled} of {reading.reached} specialisations compiled and read{unseen}"

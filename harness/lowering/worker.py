@@ -33,14 +33,16 @@ def main() -> None:
 
 def answer(target_name: str, request: dict[str, Any]) -> Any:
     """The reading that `request` asks for: {"spec", "kernel", "fault", "examples"}."""
-    from harness.commands.subject import planted
     from harness.discovery import find
+    from harness.faults import plant
     from harness.lowering.read import read
     from harness.lowering.targets import target
 
     try:
-        found = planted(find([request["spec"]], [request["kernel"]])[0], request["fault"])
-        return read(found.spec, target(target_name), examples=request["examples"])
+        found = find([request["spec"]], [request["kernel"]])[0]
+        faults = [fault for fault in found.spec.faults if fault.name == request["fault"]]
+        spec = plant(found, faults[0]) if faults else found.spec
+        return read(spec, target(target_name), examples=request["examples"])
     except BitproofError as error:
         return {"error": str(error)}
 

@@ -141,6 +141,19 @@ def _multiplies_matrices(a, b, y, PRECISION: tl.constexpr):
     tl.store(y + i, tl.dot(tl.load(a + i), tl.load(b + i), input_precision=PRECISION))
 
 
+@triton.autotune(configs=[triton.Config({}, num_warps=n) for n in (1, 2, 4)], key=[])
+@triton.jit
+def _adds_tuned(x, w, y, BLOCK: tl.constexpr):
+    i = tl.arange(0, BLOCK)
+    tl.store(y + i, tl.load(x + i) + tl.load(w + i))
+
+
+@triton.jit
+def _multiplies_large_matrices(x, w, y, SIDE: tl.constexpr):
+    i = tl.arange(0, SIDE)[:, None] * SIDE + tl.arange(0, SIDE)[None, :]
+    tl.store(y + i, tl.dot(tl.load(x + i), tl.load(w + i)))
+
+
 def _vector(
     tensors: Mapping[str, Tensor], params: Mapping[str, Any], *, kernel: Any, to: torch.dtype
 ) -> dict[str, Tensor]:
@@ -168,6 +181,37 @@ def _through_workspace(
     y = torch.empty_like(workspace)
     _adds[(1,)](workspace, tensors["w"], y, BLOCK=BLOCK)
     return {"y": y}
+
+
+def _large(tensors: Mapping[str, Tensor], params: Mapping[str, Any]) -> dict[str, Tensor]:
+    """y [128, 128] from two operands of 64 KiB, and z by another kernel after that."""
+    x = torch.zeros((128, 128), device=tensors["x"].device)
+    w, y = torch.zeros_like(x), torch.empty_like(x)
+    _multiplies_large_matrices[(1,)](x, w, y, SIDE=128)
+    return {"y": y, "z": _vector(tensors, params, kernel=_adds, to=torch.float32)["y"]}
+
+
+def _refused_first(tensors: Mapping[str, Tensor], params: Mapping[str, Any]) -> dict[str, Tensor]:
+    """y in e4m3, which not every target has, and z by another kernel after that."""
+    y = _vector(tensors, params, kernel=_converts, to=torch.float8_e4m3fn)["y"]
+    return {"y": y, "z": _vector(tensors, params, kernel=_divides, to=torch.float32)["y"]}
+
+
+def _launches_nothing(
+    tensors: Mapping[str, Tensor], params: Mapping[str, Any]
+) -> dict[str, Tensor]:
+    """y, as it was allocated."""
+    return {"y": torch.empty(BLOCK, device=tensors["x"].device)}
+
+
+def _needs_its_result(
+    tensors: Mapping[str, Tensor], params: Mapping[str, Any]
+) -> dict[str, Tensor]:
+    """y, if the kernel that was launched counted right."""
+    outputs = _vector(tensors, params, kernel=_adds, to=torch.float32)
+    if outputs["y"].sum() >= 0:
+        raise RuntimeError("the sum is not what it should be")
+    return outputs
 
 
 def _two_outputs(tensors: Mapping[str, Tensor], params: Mapping[str, Any]) -> dict[str, Tensor]:
@@ -252,6 +296,16 @@ SPECS = (
     _of("bf16_to_e5m2", _converts, _E5M2, dtype="bfloat16"),
     _of("e5m2_to_e4m3", _converts, _E4M3, dtype="float8_e5m2"),
     _of("stores_what_it_never_wrote", _stores_what_it_never_wrote),
+    _of("adds_tuned", _adds_tuned),
+    _spec("refused_first", _refused_first, bounds={"y": exact_bits(), "z": exact_bits()}),
+    _spec(
+        "needs_shared_memory",
+        _large,
+        bounds={"y": exact_bits(), "z": exact_bits()},
+        lowering=Lowering(products=("tf32",)),
+    ),
+    _spec("launches_nothing", _launches_nothing),
+    _spec("needs_its_result", _needs_its_result),
     _spec(
         "one_output_of_two_approximate",
         _two_outputs,

@@ -99,6 +99,52 @@ def test_what_no_rule_understands_is_never_clean(
     judged = report.judge(read("has_assembly", "sm_90"), kernel("has_assembly").spec)
     assert judged.outcome is Outcome.NOT_DEMONSTRATED
     assert judged.word == "not analysed"
+    known = Accepted(hazard="not analysed", because="it is a test")
+    accepting = dataclasses.replace(
+        kernel("has_assembly").spec, lowering=Lowering(accepted=(known,))
+    )
+    assert report.judge(read("has_assembly", "sm_90"), accepting).word == "1 accepted"
+
+
+def test_every_configuration_of_an_autotuner_is_read(read: Read) -> None:
+    """An autotuner that measures has all its configurations compiled, not one that it liked best."""
+    reading = read("adds_tuned", "sm_90")
+    assert (reading.reached, reading.compiled, reading.uncompiled) == (3, 3, 0)
+
+
+def test_what_comes_after_a_refused_kernel_is_read(read: Read) -> None:
+    """A launcher of two kernels, the first refused: the second one's hazard is found all the same."""
+    reading = read("refused_first", "sm_80")
+    assert [refusal.variants for refusal in reading.refusals] == [1]
+    assert (reading.compiled, reading.uncompiled) == (1, 0)
+    assert names(reading) == {"approximation"}
+
+
+def test_a_kernel_that_does_not_fit_is_refused(read: Read) -> None:
+    """128 KiB of operands are too much for sm_86's shared memory, and not for sm_80's."""
+    (refusal,) = read("needs_shared_memory", "sm_86").refusals
+    assert "shared memory" in refusal.sentence
+    assert refusal.variants == 1
+    assert read("needs_shared_memory", "sm_80").refusals == ()
+
+
+def test_a_kernel_that_compiled_nothing_is_not_clean(
+    read: Read, kernel: Callable[[str], Found]
+) -> None:
+    """A launcher that launches nothing demonstrates nothing."""
+    judged = report.judge(read("launches_nothing", "sm_90"), kernel("launches_nothing").spec)
+    assert (judged.outcome, judged.word) == (Outcome.NOT_DEMONSTRATED, "nothing compiled")
+
+
+def test_what_a_launcher_raises_over_its_missing_result_is_said(
+    read: Read, kernel: Callable[[str], Found]
+) -> None:
+    """Nothing is computed, which a launcher may not bear; what it had compiled is read all the same."""
+    reading = read("needs_its_result", "sm_90")
+    assert reading.compiled == 1
+    said = "\n".join(report.lines(report.judge(reading, kernel("needs_its_result").spec)))
+    assert "its launcher raised" in said
+    assert "the sum is not what it should be" in said
 
 
 def names(reading: Reading) -> set[str]:
