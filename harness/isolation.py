@@ -23,7 +23,7 @@ from typing import Any
 import msgspec
 
 from harness import case as cases
-from harness import checks, errors, lanes, records
+from harness import checks, errors, lanes, records, saving
 from harness.case import Case, Inputs, build
 from harness.discovery import Found, find
 from harness.errors import BitproofError, SpecError
@@ -55,7 +55,7 @@ class Careful:
     def __call__(self, found: Found, check: str, case: Case) -> tuple[Inputs, Findings]:
         """The inputs (see `described` for those of a child) and the findings of one case."""
         if self.journal is not None:
-            _write(self.journal, _request(found, check, case))
+            saving.save(self.journal, json.dumps(_request(found, check, case)).encode())
         if not self.isolate:
             inputs = build(case, self.lane.device)
             findings = checks.run(check, found.spec, inputs, self.lane)
@@ -146,11 +146,6 @@ def _request(found: Found, check: str, case: Case) -> dict[str, Any]:
         "runs": found.spec.reproducible.runs,
         "case": cases.encode(case),
     }
-
-
-def _write(path: Path, request: dict[str, Any]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(request), encoding="utf-8")
 
 
 def _lost(outcome: Outcome, how: str) -> Findings:

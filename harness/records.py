@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 import msgspec
 
 from harness import case as cases
+from harness import saving
 from harness.case import Inputs
 from harness.discovery import Found, find
 from harness.errors import UsageError
@@ -61,7 +61,7 @@ def save(
 ) -> Path:
     """Write the record of one failing case and return its path; the same case gives the same file.
 
-    The file appears whole or not at all, also when several workers write at once.
+    EnvironmentUnfit where it cannot be written.
     """
     case = cases.encode(inputs.case) if inputs.case is not None else None
     source = [captured.sha256, captured.params] if captured else None
@@ -84,12 +84,8 @@ def save(
         replay=f"bitproof replay {path}",
         fault=fault,
     )
-    folder.mkdir(parents=True, exist_ok=True)
     # JSON has no infinity: msgspec writes null, where json would write what nobody can read.
-    text = msgspec.json.format(msgspec.json.encode(record, enc_hook=str)).decode() + "\n"
-    partial = path.with_suffix(f".{os.getpid()}.partial")
-    partial.write_text(text, encoding="utf-8")
-    partial.replace(path)
+    saving.save(path, msgspec.json.format(msgspec.json.encode(record, enc_hook=str)) + b"\n")
     return path
 
 

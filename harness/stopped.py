@@ -10,12 +10,12 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-import os
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from harness import saving
 from harness.census import Census
 from harness.discovery import Found
 from harness.errors import UsageError
@@ -90,21 +90,14 @@ class Keeper:
     def keep(self, position: int, census: Census) -> None:
         """Replace the file by one that says so; it appears whole or not at all."""
         self._state = dataclasses.replace(self._state, position=position, census=census)
-        _write(self.path, msgspec.json.format(msgspec.json.encode(self._state)))
+        saving.save(self.path, msgspec.json.format(msgspec.json.encode(self._state)) + b"\n")
 
     def finish(self, result: str) -> Path:
         """Leave the JSON text of the whole census beside, and remove the state; where it was left."""
         path = self.path.with_name(self.path.name.replace(".stopped.", ".census."))
-        _write(path, result.encode())
+        saving.save(path, result.encode() + b"\n")
         self.path.unlink(missing_ok=True)
         return path
-
-
-def _write(path: Path, text: bytes) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_suffix(f".{os.getpid()}.partial")
-    partial.write_bytes(text + b"\n")
-    partial.replace(path)
 
 
 def _identity(state: Stopped) -> dict[str, Any]:

@@ -185,16 +185,21 @@ class Suite:
             terminalreporter.write_line(f"a worker died over one case: bitproof replay {path}")
         if not self._entries:
             return
-        path = summary.write(
-            self._entries,
-            lane=self._lane,
-            profile=self._profile,
-            seconds=time.time() - self._began,
-        )
+        try:
+            path = summary.write(
+                self._entries,
+                lane=self._lane,
+                profile=self._profile,
+                seconds=time.time() - self._began,
+            )
+        except BitproofError as error:
+            told = f"no summary: {error}"
+        else:
+            told = f"summary: {path}"
         terminalreporter.section("bitproof")
         for line in summary.lines(self._entries):
             terminalreporter.write_line(line)
-        terminalreporter.write_line(f"summary: {path}")
+        terminalreporter.write_line(told)
 
 
 _FAILING = frozenset(str(outcome) for outcome in Outcome if outcome.is_defect)

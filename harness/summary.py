@@ -10,6 +10,7 @@ from pathlib import Path
 
 import msgspec
 
+from harness import saving
 from harness.falsify import Search
 
 FORMAT = 1
@@ -93,10 +94,8 @@ def write(
         "versions": _versions(),
         "entries": [asdict(item) for item in ordered],
     }
-    path.parent.mkdir(parents=True, exist_ok=True)
     # JSON has no infinity: msgspec writes null.
-    text = msgspec.json.format(msgspec.json.encode(data), indent=1).decode() + "\n"
-    path.write_text(text, encoding="utf-8")
+    saving.save(path, msgspec.json.format(msgspec.json.encode(data), indent=1) + b"\n")
     return path
 
 

@@ -166,6 +166,19 @@ def test_a_planted_fault_is_reported_recorded_and_replayed(bitproof: Bitproof) -
     assert again.stdout.splitlines() == [line for line in report if not line.startswith("record")]
 
 
+def test_a_folder_that_cannot_be_written_is_one_sentence(
+    bitproof: Bitproof, tmp_path: Path
+) -> None:
+    """The verdict is printed all the same."""
+    (tmp_path / ".bitproof").touch()
+    result = bitproof("check", "scale_add", "--spec", PAIR, "--fault", "scales the sum", *FEW)
+    assert result.exit_code == 2
+    assert "agreement        failed" in result.stdout
+    assert result.stderr.startswith(f"bitproof: {tmp_path}/.bitproof/failures/scale_add-agreement-")
+    assert "cannot be written (Not a directory): make its folder writable" in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+
+
 def test_a_record_of_what_was_mended_holds_when_replayed(bitproof: Bitproof) -> None:
     """Without its fault the kernel is right: status 0, and what the record said is repeated."""
     options = ("--spec", PAIR, "--fault", "adds to fresh memory", "--check", "agreement")

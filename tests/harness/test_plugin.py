@@ -125,6 +125,26 @@ def test_a_right_kernel_passes_every_property(run: Run) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("taken", "said"),
+    [
+        (
+            "in-flight",
+            "right: agreement cannot be judged: */main.json cannot be written (*): make *",
+        ),
+        ("summary.json/folder", "no summary: */summary.json cannot be written (*): make its *"),
+    ],
+)
+def test_what_cannot_be_written_is_one_sentence(run: Run, taken: str, said: str) -> None:
+    """A file that stands in the way of the case in flight, a folder in that of the summary."""
+    path = Path(".bitproof") / taken
+    path.parent.mkdir(parents=True)
+    path.touch()
+    result = run(RIGHT)
+    result.stdout.fnmatch_lines([said])
+    assert "Traceback" not in result.stdout.str() + result.stderr.str()
+
+
 def test_a_wrong_kernel_gets_a_report_and_a_record(run: Run) -> None:
     """Exit 1, the smallest case, the command that replays it, and nothing of our insides."""
     result = run(WRONG)

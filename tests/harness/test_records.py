@@ -17,7 +17,7 @@ from harness import case as cases
 from harness import records
 from harness.case import Inputs
 from harness.discovery import Found
-from harness.errors import UsageError
+from harness.errors import EnvironmentUnfit, UsageError
 from harness.outcomes import Finding, Findings, Outcome
 from harness.records import Captured
 from tests.harness import plain
@@ -124,11 +124,11 @@ def test_a_write_that_fails_leaves_the_earlier_record(
     before = path.read_bytes()
 
     def full(self: Path, *args: Any, **kwargs: Any) -> None:
-        self.write_bytes(b"{")
+        self.write_text("{")
         raise OSError("no space left on device")
 
-    monkeypatch.setattr(Path, "write_text", full)
-    with pytest.raises(OSError, match="no space left"):
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(EnvironmentUnfit, match=r"cannot be written \(no space left on device\)"):
         _save(tmp_path)
     assert path.read_bytes() == before
 
