@@ -183,9 +183,10 @@ class _Worker:
         self.printed.seek(0)
         told = self.printed.read().decode(errors="replace")
         last = _telling(told.split("\n"))
-        if code > 0:
+        if code > 0 and "LLVM ERROR" not in told:
             raise EnvironmentUnfit(f"code for {self.target} cannot be read here: {last}")
-        sentence = f"the compiler died of signal {-code}: {last}"
+        how = f"died of signal {-code}" if code < 0 else f"gave up with exit code {code}"
+        sentence = f"the compiler {how}: {last}"
         refusal = Refusal(sentence=sentence, variants=1, first="")
         version = metadata.version("triton")
         return Reading(
