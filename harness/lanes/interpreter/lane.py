@@ -12,6 +12,7 @@ from harness.lanes.arena import Arena
 from harness.lanes.base import Launched, Variation, call
 from harness.lanes.interpreter import order, overlay, state
 from harness.lanes.interpreter.fence import Fence
+from harness.lanes.interpreter.frames import with_room
 from harness.lanes.interpreter.sanitizer import Sanitizer
 from harness.lanes.versions import libraries
 from harness.spec import KernelSpec, Params, Tensors
@@ -53,7 +54,7 @@ class InterpreterLane:
             scratch={"config": inputs.launch.config},
         )
         with state.session(session):
-            outputs, tensors = call(spec, inputs, arena)
+            outputs, tensors = with_room(lambda: call(spec, inputs, arena))
         launched = Launched(outputs=outputs, inputs=tensors, arena=arena)
         if watch is None:
             return launched
@@ -67,7 +68,7 @@ class InterpreterLane:
     def launch(self, spec: KernelSpec, tensors: Tensors, params: Params) -> dict[str, torch.Tensor]:
         """One call, the programs in the stock order, nothing watched."""
         with state.session(state.Session(fp_fusion=_fusion())):
-            return spec.run(dict(tensors), dict(params))
+            return with_room(lambda: spec.run(dict(tensors), dict(params)))
 
     def usable(self) -> bool:
         """Always: what an interpreted kernel breaks, it breaks in its own launch."""
