@@ -18,14 +18,16 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cache
-from importlib import metadata
 from pathlib import Path
 from typing import IO
 
+import hypothesis
 import msgspec
+import triton
 
 from harness.discovery import Found
 from harness.errors import EnvironmentUnfit, UsageError
+from harness.lanes.versions import libraries
 from harness.lowering.findings import Reading, Refusal
 
 FOLDER = Path(".bitproof") / "lowering"
@@ -75,9 +77,8 @@ def reading(found: Found, target: str, *, fault: str | None = None) -> Reading:
 
 
 def _digest(found: Found, target: str, fault: str | None) -> str:
-    pinned = os.environ.get("TRITON_DEFAULT_FP_FUSION", "1")
-    parts = [found.reference, found.spec.name, target, str(fault), pinned, str(EXAMPLES)]
-    parts += [metadata.version(name) for name in ("triton", "torch", "hypothesis", "numpy")]
+    parts = [found.reference, found.spec.name, target, str(fault), str(EXAMPLES)]
+    parts += [hypothesis.__version__, *libraries().values()]
     digest = hashlib.sha256("\0".join(parts).encode())
     here = Path(__file__).resolve().parents[1]
     for folder in (here, here.parent / "oracles"):
@@ -152,7 +153,7 @@ class _Worker:
         if self.process is None or self.process.poll() is not None:
             self.end()
             self.printed.truncate(0)
-            cache_folder = FOLDER / "triton" / metadata.version("triton") / self.target
+            cache_folder = FOLDER / "triton" / triton.__version__ / self.target
             environment = {
                 **os.environ,
                 "TRITON_INTERPRET": "0",
@@ -183,11 +184,12 @@ class _Worker:
         self.printed.seek(0)
         told = self.printed.read().decode(errors="replace")
         last = _telling(told.split("\n"))
-        if code > 0:
+        if code > 0 and "LLVM ERROR" not in told:
             raise EnvironmentUnfit(f"code for {self.target} cannot be read here: {last}")
-        sentence = f"the compiler died of signal {-code}: {last}"
+        how = f"died of signal {-code}" if code < 0 else f"gave up with exit code {code}"
+        sentence = f"the compiler {how}: {last}"
         refusal = Refusal(sentence=sentence, variants=1, first="")
-        version = metadata.version("triton")
+        version = triton.__version__
         return Reading(
             kernel=found.spec.name, target=self.target, triton=version, refusals=(refusal,)
         )

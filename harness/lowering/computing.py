@@ -9,7 +9,8 @@ from harness.lowering.code import Code, Instruction
 from harness.lowering.subject import Evidence, Subject
 
 _SUMS = re.compile(
-    r"(atom|red)\..*\badd(\.noftz)?\.(f16|bf16|f32|f64|f16x2|bf16x2)$"
+    r"(atom|red)\..*\badd(\.noftz)?(\.v\d)?\.(f16|bf16|f32|f64|f16x2|bf16x2)$"
+    r"|cp\.reduce\.async\.bulk.*\.add\b"
     r"|atomicrmw fadd|.*buffer\.atomic\.(fadd|pk\.add)|.*global\.atomic\.fadd"
 )
 _SWAPS = re.compile(r"atom\..*\bcas\.|cmpxchg")
@@ -121,8 +122,8 @@ def products(subject: Subject) -> Iterator[Evidence]:
 
 
 _FMA = re.compile(r"fma\.rn\.(f16|bf16|f32|f64|f16x2|bf16x2|f32x2)$")
-_FREE_PRODUCT = re.compile(r"mul\.(f16|bf16|f32|f64|f16x2|bf16x2)$")
-_FREE_SUM = re.compile(r"(add|sub)\.(f16|bf16|f32|f64|f16x2|bf16x2)$")
+_FREE_PRODUCT = re.compile(r"mul\.(f16|bf16|f32|f64|f16x2|bf16x2|f32x2)$")
+_FREE_SUM = re.compile(r"(add|sub)\.(f16|bf16|f32|f64|f16x2|bf16x2|f32x2)$")
 _ASKED_SUMS = {"arith.addf", "arith.subf"}
 
 

@@ -327,11 +327,13 @@ PAIRS = (
     ("float atomics", "gfx942", "sums_atomically", "counts_atomically"),
     ("flushed subnormals", "sm_90", "takes_floors", "adds"),
     ("lost specials", "sm_90", "e5m2_to_bf16", "e5m2_to_fp16"),
+    ("lost specials", "gfx942", "e5m2_to_bf16", "e5m2_to_fp16"),
     ("not analysed", "sm_90", "has_assembly", "adds"),
     ("not analysed", "gfx950", "fp32_to_e4m3", "adds"),
     ("overflow policy", "sm_90", "saturates_undeclared", "saturates_as_declared"),
     ("reduced products", "sm_90", "multiplies_in_tf32", "multiplies_in_fp32"),
     ("reduced products", "sm_90", "multiplies_in_tf32", "multiplies_in_declared_tf32"),
+    ("reduced products", "gfx942", "multiplies_in_tf32", "multiplies_in_fp32"),
     ("rounding twice", "sm_90", "fp32_to_e4m3_by_way_of_fp16", "fp32_to_e4m3"),
     ("uninitialised store", "sm_90", "stores_what_it_never_wrote", "adds"),
 )

@@ -8,8 +8,10 @@ from collections.abc import Callable
 import pytest
 
 from harness.discovery import Found
-from harness.lowering import report, rules
+from harness.lowering import llir, report, rules
 from harness.lowering.findings import Reading
+from harness.lowering.memory import NotModelled
+from harness.lowering.subject import Subject
 from harness.outcomes import Outcome
 from harness.spec import HAZARDS, Accepted, Lowering
 from tests.lowering.hazards import PAIRS
@@ -110,6 +112,25 @@ def test_every_configuration_of_an_autotuner_is_read(read: Read) -> None:
     """An autotuner that measures has all its configurations compiled, not one that it liked best."""
     reading = read("adds_tuned", "sm_90")
     assert (reading.reached, reading.compiled, reading.uncompiled) == (3, 3, 0)
+
+
+def test_a_store_of_poison_is_uninitialised(kernel: Callable[[str], Found]) -> None:
+    """In LLVM IR what was never written has a name of its own."""
+    store = "call void @llvm.amdgcn.raw.ptr.buffer.store.f32(float {}, ptr addrspace(8) %1, i32 %2)"
+    found = {}
+    for value in ("poison", "%0"):
+        text = f"define amdgpu_kernel void @_k(float %0) #0 {{\n  {store.format(value)}\n}}"
+        subject = Subject(
+            spec=kernel("adds").spec,
+            nvidia=False,
+            asked=(),
+            code=llir.parse(text),
+            written={},
+            fused={},
+            verdict=lambda conversion: NotModelled("none"),
+        )
+        found[value] = [name for name, _ in rules.find(subject)]
+    assert found == {"poison": ["uninitialised store"], "%0": []}
 
 
 def test_what_comes_after_a_refused_kernel_is_read(read: Read) -> None:
