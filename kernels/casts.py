@@ -118,6 +118,8 @@ class CastCase:
         covered = [self.dtype, self.values.kind, *launches.features(self.launch)]
         if self.count % self.launch.block:
             covered.append("tail")
+        elif self.count:
+            covered.append("whole blocks")
         if self.count > self.launch.block:
             covered.append("several programs")
         if self.count == 0:
@@ -139,7 +141,7 @@ def cases(draw: Any, target: str) -> CastCase:
     launch = draw(launches.launches(BLOCKS))
     dtype = draw(st.sampled_from(INPUT_TYPES))
     if draw(st.integers(0, 2)):
-        count = draw(length(2100))
+        count = draw(length(2100, block=launch.block))
         return CastCase(
             count=count, dtype=dtype, values=draw(values(target, CAST_KINDS)), launch=launch
         )

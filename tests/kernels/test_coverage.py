@@ -27,7 +27,8 @@ OF_MATRICES = {
     *("zero rows", "zero groups", "zero beside others", "tiny groups", "constant"),
 }
 REACHED = {
-    CastCase: EVERY | {"several programs", "empty", "lattice", "special", "bits", "range"},
+    CastCase: EVERY
+    | {"several programs", "whole blocks", "empty", "lattice", "special", "bits", "range"},
     StoreCase: EVERY
     | {"strided", "two or more blocks", "two or more heads", "shuffled slots", "skipped tokens"}
     | {"no tokens", "anchored", "edges"},

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import collections
+
 from hypothesis import find, given, settings
 from hypothesis import strategies as st
 
@@ -75,3 +77,18 @@ def test_every_drawn_value_can_be_built(data):
     """Values validate themselves, so that a strategy drawing outside the rules would raise."""
     drawn = data.draw(values(data.draw(st.sampled_from(("e4m3", "e2m1", "int8")))))
     assert drawn.bits or drawn.kind not in ("range", "constant")
+
+
+def test_lengths_meet_the_edges_of_blocks():
+    """Whole blocks and one more or less, each often enough to be met under several values."""
+    met = collections.Counter()
+
+    @settings(STEADY, max_examples=400)
+    @given(sizes.length(2100, block=128))
+    def draw(length):
+        if length > 1:
+            met[length % 128] += 1
+
+    draw()
+    assert min(met[0], met[1], met[127]) >= 8
+    assert _smallest(sizes.length(2100, block=128)) == 1
