@@ -99,6 +99,8 @@ class Child:
         read = json.loads(answer)
         if "error" in read:
             raise getattr(errors, read["error"])(read["text"])
+        if read.pop("leaving"):
+            self._end()  # or the next case would be sent to a child that no longer reads
         return msgspec.convert(read, type=Findings)
 
     def _alive(self) -> subprocess.Popen[str]:
@@ -185,9 +187,11 @@ def main() -> None:
         except Exception as error:
             print(json.dumps(_worded(error)), file=speak, flush=True)
             continue
-        print(json.dumps(msgspec.to_builtins(findings), default=str), file=speak, flush=True)
-        if findings.outcome is Outcome.CRASHED and not lane.usable():
-            return
+        leaving = findings.outcome is Outcome.CRASHED and not lane.usable()
+        told = {**msgspec.to_builtins(findings), "leaving": leaving}
+        print(json.dumps(told, default=str), file=speak, flush=True)
+        if leaving:
+            os._exit(0)  # what a broken device leaves behind cannot be torn down
 
 
 def _worded(error: Exception) -> dict[str, str]:

@@ -331,7 +331,15 @@ def test_a_kernel_that_is_no_cast_is_not_swept(bitproof: Bitproof) -> None:
 
 def test_an_interrupted_sweep_goes_on_where_it_was(tmp_path: Path) -> None:
     """Ctrl-C ends it with status 130 and its state; the same command then tells the whole census."""
-    command = ["bitproof", "sweep", "narrowed", "--spec", NARROWING, "--fault"]
+    slow = (
+        tmp_path / "slow"
+    )  # while it is there, a launch takes so long that the signal comes in time
+    slow.touch()
+    spec = tmp_path / "narrowing.py"
+    pause = f"    import os, time\n    time.sleep(0.2 * os.path.exists({str(slow)!r}))\n"
+    kernel = 'saturating: the kernel."""\n'
+    spec.write_text(Path(NARROWING).read_text().replace(kernel, kernel + pause))
+    command = ["bitproof", "sweep", "narrowed", "--spec", str(spec), "--fault"]
     command += ["rounds through fp16", "--bits", "0x3f000000:0x50000000", "--lane", "interpreter"]
     environment = {**os.environ, "PATH": _scripts(), "PYTHONPATH": str(CHECKOUT)}
     states = tmp_path / ".bitproof" / "sweeps"
@@ -344,6 +352,7 @@ def test_an_interrupted_sweep_goes_on_where_it_was(tmp_path: Path) -> None:
             assert time.monotonic() < deadline
             time.sleep(0.05)
         first.send_signal(signal.SIGINT)
+        slow.unlink()
         _, said = first.communicate(timeout=60)
     assert first.returncode == 130
     assert "bitproof: stopped at 0x" in said.splitlines()[-1]

@@ -35,6 +35,15 @@ def hangs(tensors, params):
     return scaled(tensors, params)
 
 
+def breaks(tensors, params):
+    if len(tensors["x"]) == 2:
+        from harness.lanes.interpreter.lane import InterpreterLane  # in the child alone
+
+        InterpreterLane.usable = lambda lane: False
+        raise RuntimeError("the device is lost")
+    return scaled(tensors, params)
+
+
 def prints(tensors, params):
     print("to standard output")
     os.system("echo from a process of its own")
@@ -53,7 +62,7 @@ def turned(inputs):
     raise ValueError("no turn")
 
 
-SPECS = [variant(name=run.__name__, run=run) for run in (dies, hangs, prints, raises)]
+SPECS = [variant(name=run.__name__, run=run) for run in (breaks, dies, hangs, prints, raises)]
 TURN = Invariance(name="turned", transform=turned, relate=lambda found, inputs: found)
 ODD = variant(name="odd", oracle=unanswered, invariances=(TURN,))
 """
@@ -95,6 +104,16 @@ def test_a_death_costs_one_case(careful: Careful, spec: Callable[[str], Found]) 
     assert findings.outcome is Outcome.CRASHED
     assert "exit code 7" in findings.text
     assert careful(found, "agreement", RowsCase(rows=3))[1].outcome is Outcome.PASSED
+
+
+def test_a_broken_device_is_blamed_on_the_case_that_broke_it(
+    careful: Careful, spec: Callable[[str], Found]
+) -> None:
+    """A child whose device is lost leaves, and the cases after it meet another at once."""
+    found = spec("breaks")
+    for _ in range(3):
+        assert careful(found, "agreement", RowsCase(rows=2))[1].outcome is Outcome.CRASHED
+        assert careful(found, "agreement", RowsCase(rows=3))[1].outcome is Outcome.PASSED
 
 
 def test_silence_is_a_hang(careful: Careful, spec: Callable[[str], Found]) -> None:
