@@ -22,7 +22,7 @@ from harness.errors import UsageError
 from harness.falsify import Search
 from harness.isolation import Careful
 from harness.lanes.base import Lane
-from harness.outcomes import Findings
+from harness.outcomes import Findings, Outcome
 from harness.records import Captured
 
 
@@ -65,7 +65,26 @@ def run(
         if result.findings is not None and result.inputs is not None:
             _record(found, result, versions, source, fault)
         outcomes.append(result.outcome)
+    if fault is not None:
+        defects = [name for name, one in zip(names, outcomes, strict=True) if one.is_defect]
+        click.echo(_caught(found, fault, names, defects, here))
     return status(outcomes)
+
+
+def _caught(
+    found: Found, name: str, tried: Sequence[str], defects: Sequence[str], lane: Lane
+) -> str:
+    """Whether the check that a planted fault names has caught it."""
+    fault = next(one for one in found.spec.faults if one.name == name)
+    if fault.caught_by in defects:
+        return f"the planted fault was caught by {fault.caught_by}, as declared"
+    if lane.name not in fault.lanes:
+        return f"the planted fault shows on {', '.join(fault.lanes)} only: {fault.because}"
+    if fault.caught_by not in tried:
+        return (
+            f"the planted fault is for {fault.caught_by} to catch, which was not among the checks"
+        )
+    return f"the planted fault was NOT caught by {fault.caught_by}, which is to catch it"
 
 
 def _names(found: Found, chosen: Sequence[str]) -> Sequence[str]:
@@ -141,11 +160,12 @@ def _judge(found: Found, check: str, inputs: Inputs, lane: Lane) -> Search:
 
 def _line(result: Search) -> str:
     examples = f"{result.examples} example{'' if result.examples == 1 else 's'}"
-    line = f"{result.check:<16} {result.outcome:<10} {examples} in {result.seconds:.1f} s"
+    line = f"{result.check:<16} {result.outcome:<16} {examples} in {result.seconds:.1f} s"
     worst = result.measures.get("worst", 0.0)
     if worst and result.findings is None:
         line += f", worst {worst:.3g} of its bound"
-    return "; ".join([line, *sorted(result.reasons)])
+    told = [] if result.outcome in (Outcome.PASSED, Outcome.FAILED) else sorted(result.reasons)
+    return "; ".join([line, *told])
 
 
 def _record(

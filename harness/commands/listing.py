@@ -15,6 +15,7 @@ def run(*, specs: Sequence[str], lane: str | None, sweepable: bool, as_json: boo
     """Print the kernels of `specs`, the built-in ones where none are named."""
     lanes.choose(lane)
     from harness.discovery import find
+    from harness.spec import LANES
 
     found = find(specs)
     if sweepable:
@@ -33,7 +34,10 @@ def run(*, specs: Sequence[str], lane: str | None, sweepable: bool, as_json: boo
         for claim in kernel["claims"]:
             click.echo(f"  claim   {claim}")
         for fault in kernel["faults"]:
-            click.echo(f"  fault   {fault['name']!r}, caught by {fault['caught_by']}")
+            where = (
+                "" if set(fault["lanes"]) == set(LANES) else f" on {', '.join(fault['lanes'])} only"
+            )
+            click.echo(f"  fault   {fault['name']!r}, caught by {fault['caught_by']}{where}")
         for limit in kernel["limits"]:
             click.echo(f"  limit   no {limit['check']} on lane {limit['lane']}: {limit['because']}")
     return 0

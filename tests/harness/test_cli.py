@@ -531,3 +531,22 @@ def test_report_refuses_what_is_no_summary(bitproof: Bitproof, tmp_path: Path) -
     refused(bitproof("report"), "is a damaged summary")
     summary(tmp_path, ENTRY, versions=3)
     refused(bitproof("report"), "is a damaged summary")
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ((), "the planted fault was caught by agreement, as declared"),
+        (
+            ("--check", "memory"),
+            "is for agreement to catch, which was not among the checks",
+        ),
+    ],
+)
+def test_check_of_a_fault_ends_with_whether_it_was_caught(
+    bitproof: Bitproof, options: tuple[str, ...], said: str
+) -> None:
+    """By the check that the fault names, where that was asked for."""
+    arguments = ("check", "scale_add", "--spec", PAIR, "--fault", "scales the sum")
+    result = bitproof(*arguments, "--max-examples", "20", *options)
+    assert said in result.stdout.splitlines()[-1]
