@@ -41,6 +41,7 @@ from kernels.dsrelu_contract import (
 )
 from kernels.dsrelu_gemm import backward_tiles
 from kernels.dsrelu_reduce import add_slots
+from kernels.grid import ON_GRID
 from oracles import dsrelu as oracle
 
 
@@ -304,6 +305,7 @@ _deterministic = partial(
     inplace=frozenset({"dprob", "dbias"}),
     launches=_LAUNCHES,
     program=_program,
+    lowering=ON_GRID,
     unwritten=_unwritten,
     resized=_resized,
 )
@@ -333,6 +335,7 @@ ATOMIC = KernelSpec(
     inplace=frozenset({"dprob", "dbias"}),
     launches=_LAUNCHES,
     program=_program,
+    lowering=ON_GRID,
     unwritten=_unwritten,
     resized=_resized,
 )

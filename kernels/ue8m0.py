@@ -197,6 +197,7 @@ GROUP = KernelSpec(
         *groups.faults("shares one amax between the groups of a program"),
     ),
     reproducible=Bitwise(shown_by=_STALE),
+    lowering=grid.ON_GRID,
     invariances=(
         relations.row_alone(["x"], ["y", "scale"]),
         relations.rows_permuted(["x"], ["y", "scale"]),
