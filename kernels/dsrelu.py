@@ -275,7 +275,7 @@ _BOUNDS = {
     "amax": forward_error(because=_BECAUSE),
 }
 _ROWWISE = frozenset(_BOUNDS) - {"dprob", "dbias"}
-_LAUNCHES = {"cuda": 200, "interpreter": 64}
+_LAUNCHES = {"cuda": 200, "interpreter": 96}
 
 
 def _program(output: str, index: tuple[int, ...], inputs: Inputs) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import json
 import os
@@ -343,8 +344,10 @@ def test_an_interrupted_sweep_goes_on_where_it_was(tmp_path: Path) -> None:
     command += ["rounds through fp16", "--bits", "0x3f000000:0x50000000", "--lane", "interpreter"]
     environment = {**os.environ, "PATH": _scripts(), "PYTHONPATH": str(CHECKOUT)}
     states = tmp_path / ".bitproof" / "sweeps"
+    # What a shell starts in the background ignores SIGINT, and so would all that it starts.
+    heed = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
     with subprocess.Popen(
-        command, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True
+        command, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True, preexec_fn=heed
     ) as first:
         deadline = time.monotonic() + 60
         while not list(states.glob("*.stopped.json")):
