@@ -25,6 +25,7 @@ import hypothesis
 import msgspec
 import triton
 
+from harness import saving
 from harness.discovery import Found
 from harness.errors import EnvironmentUnfit, UsageError
 from harness.lanes.versions import libraries
@@ -69,10 +70,7 @@ def reading(found: Found, target: str, *, fault: str | None = None) -> Reading:
     except (OSError, msgspec.MsgspecError):
         pass
     made = _worker(target).read(found, fault)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_suffix(f".{os.getpid()}.partial")
-    partial.write_bytes(msgspec.json.format(msgspec.json.encode(made)))
-    partial.replace(path)
+    saving.save(path, msgspec.json.format(msgspec.json.encode(made)))
     return made
 
 
