@@ -1,11 +1,12 @@
 """Bounds: how far an output may be from the oracle, and why.
 
 A bound is a frozen value with one method, `judge`, that never sees anything but numbers. It is derived,
-not tuned: whatever is looser than exact bits says `because`.
+not tuned: whatever is looser than exact bits says `because`. Those that go by norms are in `harness.norms`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -15,18 +16,35 @@ from numpy.typing import NDArray
 from harness.errors import SpecError
 from oracles import formats
 from oracles.estimates import Estimate
+from oracles.modelled import Modelled
 
 Array = NDArray[Any]
+Answer = Array | Estimate | Modelled
 
 
 @dataclass(frozen=True, kw_only=True)
 class Judgement:
-    """A bound's verdict: `bad` masks the elements outside it, `distance` and `allowed` are in `unit`."""
+    """A bound's verdict: `bad` masks the elements outside it, `distance` and `allowed` are in `unit`.
+
+    A bound that measures many elements together gives each of them their common distance. It says in
+    `worst` which element a report shows, and in `wrong` how much is bad, such as "1 of 40 rows";
+    otherwise that is the element farthest away, and a count of elements.
+    """
 
     bad: NDArray[np.bool_]
     distance: NDArray[np.float64]
     allowed: NDArray[np.float64] | float
     unit: str
+    worst: tuple[int, ...] | None = None
+    wrong: str = ""
+
+    @property
+    def ratio(self) -> float:
+        """The largest distance in units of what is allowed, as it is where nothing is; 0 of nothing."""
+        allowed = np.asarray(self.allowed, dtype=np.float64)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratio = np.where(allowed > 0, self.distance / allowed, self.distance)
+        return float(np.nanmax(ratio)) if ratio.size else 0.0
 
 
 class Bound(Protocol):
@@ -37,12 +55,12 @@ class Bound(Protocol):
         """The bound in words, for reports."""
         ...
 
-    def judge(self, got: Array, expected: Array | Estimate) -> Judgement | None:
+    def judge(self, got: Array, expected: Answer) -> Judgement | None:
         """Compare arrays of one shape; None means equal in the strictest sense, with nothing to report.
 
         `got` has the output's own dtype (an ml_dtypes type for small floats), `expected` that dtype,
-        float64, or an oracle's estimate. NaN elements are judged too: a NaN equals any NaN and nothing
-        else. Raises SpecError where the bound says nothing about such an output.
+        float64, or an oracle's estimate or modelled answer. NaN elements are judged too: a NaN equals
+        any NaN and nothing else. Raises SpecError where the bound says nothing about such an output.
         """
         ...
 
@@ -56,7 +74,7 @@ class ExactBits:
         """The bound in words."""
         return "exact bits, any NaN equal to any NaN"
 
-    def judge(self, got: Array, expected: Array | Estimate) -> Judgement | None:
+    def judge(self, got: Array, expected: Answer) -> Judgement | None:
         """Raises SpecError when the oracle's dtype is not the output's: bits of what?"""
         expected = _exact(expected)
         if expected.dtype != got.dtype:
@@ -87,7 +105,7 @@ class Ulps:
         """The bound in words."""
         return f"{self.count:g} ulp, because {self.because}"
 
-    def judge(self, got: Array, expected: Array | Estimate) -> Judgement | None:
+    def judge(self, got: Array, expected: Answer) -> Judgement | None:
         """NaN must meet NaN and an infinity the same infinity before any distance counts."""
         expected = _exact(expected)
         fmt = _format(got.dtype)
@@ -119,7 +137,7 @@ class ForwardError:
         """The bound in words."""
         return f"forward error, {self.because}"
 
-    def judge(self, got: Array, expected: Array | Estimate) -> Judgement | None:
+    def judge(self, got: Array, expected: Answer) -> Judgement | None:
         """NaN must meet NaN. Raises SpecError where the oracle answers without an interval."""
         if not isinstance(expected, Estimate):
             raise SpecError("a forward error needs an oracle that answers with an Estimate")
@@ -134,6 +152,34 @@ class ForwardError:
         distance = np.where(np.isnan(distance), np.inf, distance)
         allowed = np.where(np.isfinite(allowed), np.maximum(allowed, 0.0), 0.0)
         return Judgement(bad=~inside, distance=distance, allowed=allowed, unit="absolute")
+
+
+@dataclass(frozen=True, kw_only=True)
+class AllOf:
+    """Inside every one of `bounds`; a report words the first that fails, and names the formula of each."""
+
+    bounds: tuple[Bound, ...]
+
+    @property
+    def formula(self) -> str:
+        """The bounds in words."""
+        return "; and ".join(bound.formula for bound in self.bounds)
+
+    def judge(self, got: Array, expected: Answer) -> Judgement | None:
+        """Raises SpecError where one of them says nothing about such an output or answer."""
+        return first_failing(bound.judge(got, expected) for bound in self.bounds)
+
+
+def first_failing(judgements: Iterable[Judgement | None]) -> Judgement | None:
+    """The first judgement with anything bad, else the one nearest to its limit; None of nothing."""
+    passed: list[Judgement] = []
+    for judgement in judgements:
+        if judgement is None:
+            continue
+        if judgement.bad.any():
+            return judgement
+        passed.append(judgement)
+    return max(passed, key=lambda judgement: judgement.ratio, default=None)
 
 
 def exact_bits() -> ExactBits:
@@ -155,14 +201,23 @@ def forward_error(*, because: str) -> ForwardError:
     return ForwardError(because=because)
 
 
+def all_of(*bounds: Bound) -> AllOf:
+    """Inside each of two or more bounds: a contract's own threshold beside a sharper bound, say."""
+    if len(bounds) < 2:
+        raise SpecError(f"all_of combines two or more bounds, it got {len(bounds)}")
+    return AllOf(bounds=bounds)
+
+
 def is_float(dtype: np.dtype[Any]) -> bool:
     """Whether a numpy or ml_dtypes dtype holds floating-point values."""
     return not (np.issubdtype(dtype, np.integer) or np.issubdtype(dtype, np.bool_))
 
 
-def _exact(expected: Array | Estimate) -> Array:
+def _exact(expected: Answer) -> Array:
     if isinstance(expected, Estimate):
         raise SpecError("the oracle answers with an Estimate: declare a forward_error for it")
+    if isinstance(expected, Modelled):
+        raise SpecError("the oracle answers with a Modelled: declare a storage_model for it")
     return expected
 
 

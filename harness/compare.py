@@ -18,8 +18,10 @@ from harness.outcomes import Finding, raised
 from harness.spec import KernelSpec
 from oracles import formats
 from oracles.estimates import Estimate
+from oracles.modelled import Modelled
 
 Array = NDArray[Any]
+_UNCERTAIN = (Estimate, Modelled)  # answers that carry more than their numbers
 
 
 def against_oracle(
@@ -67,15 +69,14 @@ def output(
         )
     bound = spec.bounds[name]
     try:
-        judgement = bound.judge(got, expected if isinstance(expected, Estimate) else want)
+        judgement = bound.judge(got, expected if isinstance(expected, _UNCERTAIN) else want)
     except SpecError as error:
         raise SpecError(f"spec {spec.name!r}, output {name!r}: {error}") from error
     if judgement is None:
         return None, 0.0
-    worst = _worst(judgement)
     if not judgement.bad.any():
-        return None, worst
-    return _word(spec, name, got, want, bound, judgement, inputs), worst
+        return None, judgement.ratio
+    return _word(spec, name, got, want, bound, judgement, inputs), judgement.ratio
 
 
 def attributed(finding: Finding, writer: Writer) -> Finding:
@@ -100,7 +101,7 @@ def _answer(spec: KernelSpec, inputs: Inputs) -> Mapping[str, Any]:
 
 
 def _numbers(expected: Any) -> Array:
-    if isinstance(expected, Estimate):
+    if isinstance(expected, _UNCERTAIN):
         return expected.value
     return formats.to_numpy(expected) if isinstance(expected, Tensor) else np.asarray(expected)
 
@@ -130,14 +131,6 @@ def same_bits(name: str, first: Tensor, other: Tensor, what: str) -> Finding | N
     )
 
 
-def _worst(judgement: Judgement) -> float:
-    """The largest distance, in units of what is allowed where something is."""
-    allowed = np.asarray(judgement.allowed, dtype=np.float64)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        ratio = np.where(allowed > 0, judgement.distance / allowed, judgement.distance)
-    return float(np.nanmax(ratio)) if ratio.size else 0.0
-
-
 def _word(
     spec: KernelSpec,
     name: str,
@@ -147,18 +140,21 @@ def _word(
     judgement: Judgement,
     inputs: Inputs,
 ) -> Finding:
-    flat = int(np.argmax(np.where(judgement.bad, judgement.distance, -1.0)))
-    index = tuple(int(i) for i in np.unravel_index(flat, got.shape))
+    index = judgement.worst
+    if index is None:
+        flat = int(np.argmax(np.where(judgement.bad, judgement.distance, -1.0)))
+        index = tuple(int(i) for i in np.unravel_index(flat, got.shape))
     distance = float(judgement.distance[index])
     allowed = float(np.broadcast_to(judgement.allowed, got.shape)[index])
     count = int(judgement.bad.sum())
+    wrong = judgement.wrong or f"{count} of {got.size} elements"
     direction = _direction(got, want, judgement.bad)
     where = f"{name}{list(index)}"
     lines = [
         f"got       {_show(got[index])}",
         f"expected  {_show(want[index])}",
         f"distance  {distance:g} {judgement.unit}, allowed {allowed:g} ({bound.formula})",
-        f"wrong     {count} of {got.size} elements{', ' + direction if direction else ''}",
+        f"wrong     {wrong}{', ' + direction if direction else ''}",
     ]
     for source in sorted(inputs.tensors):
         tensor = inputs.tensors[source]

@@ -12,7 +12,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 from hypothesis.strategies import SearchStrategy
+from numpy.typing import NDArray
 from torch import Tensor
 
 from harness.bounds import Bound
@@ -130,6 +132,27 @@ class Elementwise:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Storage:
+    """The intermediates that a kernel stores in less than fp32, and what rounding them does to its outputs.
+
+    points   names of the stored intermediates, in the order of the computation
+    outputs  the outputs that the model answers, the one that matters most first
+    stored   params -> the points that such a configuration really rounds
+    model    (tensors, params, rounded) -> those outputs in float64, when exactly the points in `rounded`
+             are rounded and all else is exact: the empty set gives the exact answer
+    public   points that are rounded to a dtype callers see, such as an output's own: never promoted
+
+    `bitproof attribute` goes by it.
+    """
+
+    points: tuple[str, ...]
+    outputs: tuple[str, ...]
+    stored: Callable[[Params], frozenset[str]]
+    model: Callable[[Tensors, Params, frozenset[str]], Mapping[str, NDArray[np.float64]]]
+    public: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, kw_only=True)
 class Limit:
     """Something the harness cannot ask of this kernel on a lane, and a reproduction that shows why."""
 
@@ -190,6 +213,7 @@ class KernelSpec:
     launches      launches that a check may spend on this kernel in a default run, by lane
     program       (output, index, inputs) -> the program or tile that wrote an element, for reports
     elementwise   for a cast of fp32 elements: what it rounds to, which `bitproof sweep` goes by
+    storage       the intermediates that it stores rounded, which `bitproof attribute` goes by
     lowering      what is declared of other targets' code
     """
 
@@ -212,6 +236,7 @@ class KernelSpec:
     launches: Mapping[str, int] = field(default_factory=lambda: {"cuda": 800, "interpreter": 400})
     program: Callable[[str, tuple[int, ...], Inputs], str] | None = None
     elementwise: Elementwise | None = None
+    storage: Storage | None = None
     lowering: Lowering = Lowering()
 
     def __post_init__(self) -> None:
@@ -225,6 +250,7 @@ class KernelSpec:
             raise SpecError(f"{where} has no planted fault: add one that its checks must catch")
         self._check_faults(where)
         self._check_claim(where)
+        self._check_storage(where)
         for accepted in self.lowering.accepted:
             if accepted.hazard not in HAZARDS or not accepted.because:
                 raise SpecError(
@@ -283,6 +309,30 @@ class KernelSpec:
             raise SpecError(
                 f"{where}: {claim.shown_by!r} shows the bitwise claim, so the check that catches it "
                 "must be reproducibility"
+            )
+
+    def _check_storage(self, where: str) -> None:
+        storage = self.storage
+        if storage is None:
+            return
+        for what, named in (("point", storage.points), ("output", storage.outputs)):
+            if isinstance(named, str) or not named:
+                raise SpecError(
+                    f"{where}: its storage model needs a tuple of {what}s, got {named!r}"
+                )
+            if len(set(named)) != len(named):
+                raise SpecError(f"{where}: its storage model names a {what} twice: {named}")
+        foreign = sorted(storage.public - set(storage.points))
+        if foreign:
+            raise SpecError(
+                f"{where}: its storage model calls {foreign[0]!r} public, which is none of its points "
+                f"{', '.join(storage.points)}"
+            )
+        unknown = [name for name in storage.outputs if name not in self.bounds]
+        if unknown:
+            raise SpecError(
+                f"{where}: its storage model answers {unknown[0]!r}, which has no bound; there are "
+                f"{', '.join(self.bounds)}"
             )
 
     def drawn(self) -> SearchStrategy[Any]:

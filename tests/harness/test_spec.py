@@ -9,7 +9,7 @@ import pytest
 
 from harness.case import Launch
 from harness.errors import SpecError
-from harness.spec import Bitwise, Fault, Limit
+from harness.spec import Bitwise, Fault, Limit, Storage
 from tests.harness.plain import FAULTS, SPEC, scaled, variant
 
 FAULT = FAULTS[0]
@@ -22,6 +22,15 @@ def _fault(**changes: Any) -> tuple[Fault, ...]:
 def _limit(**changes: Any) -> tuple[Limit, ...]:
     limit = Limit(lane="cuda", check="memory", because="a reason", reproduction="tests/x.py")
     return (dataclasses.replace(limit, **changes),)
+
+
+def _storage(**changes: Any) -> Storage:
+    plain: dict[str, Any] = {"points": ("u", "y"), "outputs": ("y",), "public": frozenset({"y"})}
+    return Storage(
+        stored=lambda params: frozenset({"u"}),
+        model=lambda tensors, params, rounded: {},
+        **{**plain, **changes},
+    )
 
 
 @pytest.mark.parametrize(
@@ -71,6 +80,18 @@ def _limit(**changes: Any) -> tuple[Limit, ...]:
             {"reproducible": Bitwise(shown_by="off by a factor")},
             "'off by a factor' shows the bitwise claim, so the check that catches it must be repro",
         ),
+        ({"storage": _storage(points=())}, r"storage model needs a tuple of points, got \(\)"),
+        ({"storage": _storage(points="uy")}, "storage model needs a tuple of points, got 'uy'"),
+        ({"storage": _storage(outputs=())}, r"storage model needs a tuple of outputs, got \(\)"),
+        ({"storage": _storage(points=("u", "y", "u"))}, "storage model names a point twice"),
+        (
+            {"storage": _storage(public=frozenset({"v"}))},
+            "storage model calls 'v' public, which is none of its points u, y",
+        ),
+        (
+            {"storage": _storage(outputs=("y", "z"))},
+            "storage model answers 'z', which has no bound; there are y",
+        ),
     ],
 )
 def test_a_contradiction_is_named(changes: dict[str, Any], message: str) -> None:
@@ -88,6 +109,11 @@ def test_a_control_shows_the_claim_as_well_as_a_fault() -> None:
         limits=_limit(),
     )
     assert spec.reproducible.runs == 8
+
+
+def test_a_storage_model_that_fits_is_accepted() -> None:
+    """Its points need be no outputs."""
+    assert variant(storage=_storage()).storage is not None
 
 
 def test_launchers_find_the_launch_of_the_case() -> None:

@@ -1,0 +1,212 @@
+"""Bounds by norms: what a storage model explains of each row, and contracts' own thresholds.
+
+A norm over a whole output hides a fault confined to one token among ten thousand. So a storage model judges
+row by row, and a threshold on the whole stands beside a sharper bound (see `harness.bounds.all_of`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from harness.bounds import Answer, Array, Judgement, first_failing
+from harness.errors import SpecError
+from oracles.estimates import Estimate
+from oracles.formats import Floats
+from oracles.modelled import Modelled
+
+
+@dataclass(frozen=True, kw_only=True)
+class StorageModel:
+    """No row is farther from the exact answer than storage explains: see `storage_model`."""
+
+    slack: float
+    because: str
+
+    @property
+    def formula(self) -> str:
+        """The bound in words."""
+        return (
+            f"storage model, each row's error at most {self.slack:g} times that of its stored "
+            f"roundings plus the fp32 floor, because {self.because}"
+        )
+
+    def judge(self, got: Array, expected: Answer) -> Judgement | None:
+        """NaN and infinities, then rows, then the contract's limit; SpecError for another answer."""
+        if not isinstance(expected, Modelled):
+            raise SpecError("a storage model needs an oracle that answers with a Modelled")
+        wide = _widened(got)
+        return first_failing(
+            (
+                _specials(wide, expected.value),
+                self._rows(wide, expected),
+                None if expected.limit is None else _whole(wide, expected.value, expected.limit),
+            )
+        )
+
+    def _rows(self, wide: Floats, answer: Modelled) -> Judgement | None:
+        """Every element gets the norm of its row's error, and what its row is allowed."""
+        if not wide.size:
+            return None
+        error = _difference(wide, answer.value)
+        # A row in which the model overflows and the exact answer does not is explained by nothing there.
+        explained = _norms(_difference(answer.model, answer.value), answer.rows)
+        floor = _norms(np.broadcast_to(answer.floor, answer.shape), answer.rows)
+        distance, allowed = _norms(error, answer.rows), self.slack * explained + floor
+        bad = distance > allowed
+        with np.errstate(divide="ignore", invalid="ignore"):
+            excess = np.where(distance > 0, distance / allowed, 0.0)
+        row = np.unravel_index(int(np.argmax(excess)), excess.shape)[: answer.rows]
+        element = np.unravel_index(int(np.argmax(np.abs(error[row]))), error[row].shape)
+        shown = [str(int(i)) for i in row] + [":"] * (wide.ndim - answer.rows)
+        return Judgement(
+            bad=np.broadcast_to(bad, wide.shape),
+            distance=np.broadcast_to(distance, wide.shape),
+            allowed=np.broadcast_to(allowed, wide.shape),
+            unit=f"in norm over [{', '.join(shown)}]",
+            worst=_index((*row, *element)),
+            wrong=f"{int(bad.sum())} of {bad.size} rows",
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class RelativeRms:
+    """The RMS error of the whole output, relative to the RMS of the exact answer."""
+
+    limit: float
+    because: str
+
+    @property
+    def formula(self) -> str:
+        """The bound in words."""
+        return f"relative RMS at most {self.limit:g}, because {self.because}"
+
+    def judge(self, got: Array, expected: Answer) -> Judgement | None:
+        """NaN and infinities, then the norm."""
+        wide, value = _widened(got), _exact(expected)
+        return first_failing((_specials(wide, value), _whole(wide, value, self.limit)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScaledMax:
+    """Each element's error, relative to the largest magnitude of the exact answer."""
+
+    limit: float
+    because: str
+
+    @property
+    def formula(self) -> str:
+        """The bound in words."""
+        return f"{self.limit:g} of the largest magnitude, because {self.because}"
+
+    def judge(self, got: Array, expected: Answer) -> Judgement | None:
+        """NaN and infinities, then the elements."""
+        wide, value = _widened(got), _exact(expected)
+        distance = np.abs(_difference(wide, value))
+        allowed = self.limit * float(np.abs(_finite(value)).max(initial=0.0))
+        judged = Judgement(
+            bad=distance > allowed, distance=distance, allowed=allowed, unit="absolute"
+        )
+        return first_failing((_specials(wide, value), judged))
+
+
+def storage_model(slack: float, *, because: str) -> StorageModel:
+    """||got - value|| <= slack * ||model - value|| + ||floor|| in every row of a `Modelled` answer.
+
+    `slack` is at least 1, and `because` says why it is what it is. NaN and infinities must be where the
+    exact answer has them; where model and floor leave nothing, the row must be exact. With a `limit` in
+    the answer, `relative_rms` of that limit holds for the whole output as well.
+    """
+    if not slack >= 1 or not because:
+        raise SpecError("storage_model needs a slack of at least 1 and the reason for it")
+    return StorageModel(slack=slack, because=because)
+
+
+def relative_rms(limit: float, *, because: str) -> RelativeRms:
+    """RMS(got - value) <= limit * RMS(value) over the whole output: a contract's own threshold.
+
+    Hides a fault in one row of many: put it beside a sharper bound with `harness.bounds.all_of`.
+    """
+    if not limit > 0 or not because:
+        raise SpecError("relative_rms needs a positive limit and whose contract it is")
+    return RelativeRms(limit=limit, because=because)
+
+
+def scaled_max(limit: float, *, because: str) -> ScaledMax:
+    """|got - value| <= limit * max |value| for every element: a contract's own threshold.
+
+    Says nothing of elements far below the largest: put it beside a sharper bound.
+    """
+    if not limit > 0 or not because:
+        raise SpecError("scaled_max needs a positive limit and whose contract it is")
+    return ScaledMax(limit=limit, because=because)
+
+
+def relative_error(got: Floats, value: Floats) -> float:
+    """RMS(got - value) / RMS(value) of float64 arrays of one shape, over what is finite in both.
+
+    0 where both norms are 0, infinity for an error where the answer is 0 everywhere.
+    """
+    error = float(_norms(_difference(got, value), 0).item())
+    if error == 0:
+        return 0.0
+    size = float(_norms(_finite(value), 0).item())
+    return error / size if size else float("inf")
+
+
+def _whole(wide: Floats, value: Floats, limit: float) -> Judgement | None:
+    """The relative RMS error as everybody's distance; the element that errs most is shown."""
+    if not wide.size:
+        return None
+    error = relative_error(wide, value)
+    farthest = int(np.argmax(np.abs(_difference(wide, value))))
+    return Judgement(
+        bad=np.broadcast_to(np.bool_(error > limit), wide.shape),
+        distance=np.broadcast_to(np.float64(error), wide.shape),
+        allowed=limit,
+        unit="relative RMS",
+        worst=_index(np.unravel_index(farthest, wide.shape)),
+        wrong="the output as a whole",
+    )
+
+
+def _specials(wide: Floats, value: Floats) -> Judgement | None:
+    """NaN must meet NaN and an infinity the same infinity; None where they do."""
+    special = ~np.isfinite(wide) | ~np.isfinite(value)
+    bad = special & (wide != value) & ~(np.isnan(wide) & np.isnan(value))
+    if not bad.any():
+        return None
+    distance = np.where(bad, np.inf, 0.0)
+    return Judgement(bad=bad, distance=distance, allowed=0.0, unit="absolute")
+
+
+def _widened(got: Array) -> Floats:
+    with np.errstate(invalid="ignore"):  # widening a signalling NaN raises the flag
+        return got.astype(np.float64)
+
+
+def _exact(expected: Answer) -> Floats:
+    value = expected.value if isinstance(expected, (Estimate, Modelled)) else expected
+    return _widened(value)
+
+
+def _finite(values: Floats) -> Floats:
+    return np.where(np.isfinite(values), values, 0.0)
+
+
+def _difference(one: Floats, other: Floats) -> Floats:
+    """`one` less `other`, 0 where either is not finite."""
+    with np.errstate(invalid="ignore"):
+        return _finite(one - other)
+
+
+def _norms(values: Floats, rows: int) -> Floats:
+    """Euclidean norms over all but the first `rows` axes, which are kept."""
+    squares: Floats = np.square(values).sum(axis=tuple(range(rows, values.ndim)), keepdims=True)
+    norms: Floats = np.sqrt(squares)
+    return norms
+
+
+def _index(index: tuple[np.intp, ...]) -> tuple[int, ...]:
+    return tuple(int(i) for i in index)
