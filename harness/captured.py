@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -68,6 +69,17 @@ def load(
     except (ValueError, IndexError) as error:
         raise UsageError(f"{path} does not fit kernel {spec.name!r}: {error}") from error
     return inputs, Captured(path=str(path.resolve()), sha256=digest(path), params=plain)
+
+
+def object_of(params: str | None) -> dict[str, Any]:
+    """The JSON object that `--params` gives, an empty one for None; UsageError for anything else."""
+    try:
+        plain = json.loads(params or "{}")
+    except ValueError as error:
+        raise UsageError(f"--params is not valid JSON: {error}") from error
+    if not isinstance(plain, dict):
+        raise UsageError(f"--params must be a JSON object such as {{}}, got {params}")
+    return plain
 
 
 def restore(captured: Captured, spec: KernelSpec, device: torch.device, *, beside: Path) -> Inputs:

@@ -182,6 +182,61 @@ def lowering(
 
 
 @main.command()
+@click.argument("kernel")
+@click.option(
+    "--output", metavar="NAME", help="Of which output (default: the one that matters most)."
+)
+@click.option(
+    "--target", type=float, metavar="ERROR", help="Find what to keep in fp32 to meet it, as 0.008."
+)
+@click.option(
+    "--tensors", type=_file, metavar="FILE", help="For these captured tensors (safetensors)."
+)
+@click.option("--params", metavar="JSON", help="Parameters for the captured tensors.")
+@click.option(
+    "--case", type=_file, metavar="FILE", help="For the case in this record, or printed by --json."
+)
+@click.option("--plot", type=_file, metavar="FILE", help="Draw the same as a PNG (bitproof[plot]).")
+@_fault
+@_lane
+@_spec
+@_json
+def attribute(
+    kernel: str,
+    output: str | None,
+    target: float | None,
+    tensors: Path | None,
+    params: str | None,
+    case: Path | None,
+    plot: Path | None,
+    fault: str | None,
+    lane: str | None,
+    specs: tuple[str, ...],
+    as_json: bool,
+) -> int:
+    """Tell what each intermediate that KERNEL stores rounded costs in accuracy.
+
+    With a target, also the smallest sets of intermediates to keep in fp32 for it; the status is 1 where
+    the kernel falls short of it.
+    """
+    from harness.commands import attribute
+
+    return attribute.run(
+        kernel,
+        output=output,
+        target=target,
+        tensors=tensors,
+        params=params,
+        case=case,
+        plot=plot,
+        fault=fault,
+        lane=lane,
+        specs=specs,
+        as_json=as_json,
+    )
+
+
+@main.command()
 @click.argument("file", type=_file, required=False)
 def report(file: Path | None) -> int:
     """Show the summary of the last property run (or the one in FILE) as a table."""

@@ -144,10 +144,12 @@ def scaled_max(limit: float, *, because: str) -> ScaledMax:
 
 
 def relative_error(got: Floats, value: Floats) -> float:
-    """RMS(got - value) / RMS(value) of float64 arrays of one shape, over what is finite in both.
+    """RMS(got - value) / RMS(value) of float64 arrays of one shape, over what is finite.
 
-    0 where both norms are 0, infinity for an error where the answer is 0 everywhere.
+    Infinity where NaN and infinities are not the same in both, and for an error beside an answer of 0s.
     """
+    if _specials(got, value) is not None:
+        return float("inf")
     error = float(_norms(_difference(got, value), 0).item())
     if error == 0:
         return 0.0

@@ -25,12 +25,18 @@ def failure(
     planted = f" with planted fault {fault!r}" if fault else ""
     title = f"{found.spec.name}{planted}: {check} {findings.outcome}"
     where = "  ".join(f"{name} {value}" for name, value in versions.items() if value)
-    lines = [title, *findings.text.splitlines(), f"case      {_case(inputs)}", f"versions  {where}"]
+    lines = [
+        title,
+        *findings.text.splitlines(),
+        f"case      {source(inputs)}",
+        f"versions  {where}",
+    ]
     lines += [f"replay    bitproof replay {record}"]
     return "\n".join(lines)
 
 
-def _case(inputs: Inputs) -> str:
+def source(inputs: Inputs) -> str:
+    """What inputs were made from: their case, or the shapes of captured tensors."""
     if inputs.case is None:
         shapes = ", ".join(f"{name} {tuple(t.shape)}" for name, t in sorted(inputs.tensors.items()))
         return f"captured tensors: {shapes}"

@@ -20,6 +20,7 @@ MAY_IMPORT = {
     "harness": {
         "click",
         "hypothesis",
+        "matplotlib",
         "ml_dtypes",
         "msgspec",
         "numpy",

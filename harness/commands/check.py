@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import collections
 import functools
-import json
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -51,7 +50,7 @@ def run(
     here = lanes.present()
     inputs, source = None, None
     if tensors is not None:
-        inputs, source = captured.load(tensors, found.spec, here.device, _object(params))
+        inputs, source = captured.load(tensors, found.spec, here.device, captured.object_of(params))
     versions = here.versions()
     told = "  ".join(f"{name} {value}" for name, value in versions.items() if value)
     click.echo(f"{kernel}{f' with planted fault {fault!r}' if fault else ''}: {told}")
@@ -95,16 +94,6 @@ def _names(found: Found, chosen: Sequence[str]) -> Sequence[str]:
                 f"kernel {found.spec.name!r} has no check {name!r}: there are {', '.join(known)}"
             )
     return chosen or known
-
-
-def _object(params: str | None) -> dict[str, Any]:
-    try:
-        plain = json.loads(params or "{}")
-    except ValueError as error:
-        raise UsageError(f"--params is not valid JSON: {error}") from error
-    if not isinstance(plain, dict):
-        raise UsageError(f"--params must be a JSON object such as {{}}, got {params}")
-    return plain
 
 
 def _search(

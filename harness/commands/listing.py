@@ -74,4 +74,6 @@ def _claims(spec: Any) -> list[str]:
         claims.append(
             f"every fp32 pattern rounds to {cast.format} ({cast.mode}, {cast.overflow} on overflow)"
         )
+    if spec.storage is not None:
+        claims.append(f"stores, for `attribute`: {', '.join(spec.storage.points)}")
     return claims

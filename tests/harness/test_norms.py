@@ -253,13 +253,15 @@ def test_an_answer_of_zeros_asks_for_zeros() -> None:
         ([1.0, math.nan], [1.0, math.nan], 0.0),
         ([0.0, 0.0], [0.0, 0.0], 0.0),
         ([1.0], [0.0], math.inf),
+        ([1.0, math.nan], [1.0, 1.0], math.inf),
+        ([1.0, math.inf], [1.0, -math.inf], math.inf),
         ([], [], 0.0),
     ],
 )
 def test_the_relative_error_is_a_ratio_of_norms(
     got: list[float], value: list[float], error: float
 ) -> None:
-    """Of what is finite; an error is infinite beside an answer of zeros."""
+    """Of what is finite; infinite beside an answer of zeros, and for other NaN or infinities."""
     assert relative_error(np.array(got), np.array(value)) == error
 
 
