@@ -60,6 +60,11 @@ def pattern(value: float) -> str:
     return hexadecimal(int(np.float32(value).view(np.uint32)))
 
 
+def number(pattern: str) -> float:
+    """The fp32 value of a case's text, exact in float64; UsageError as `word`."""
+    return float(np.uint32(word(pattern)).view(np.float32))
+
+
 @cache
 def magnitudes(target: str) -> Words:
     """fp32 words of the non-negative values at which rounding to `target` is decided, ascending.

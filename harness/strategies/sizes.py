@@ -23,7 +23,7 @@ def length(
     In the nightly profile on a GPU one in six is up to 64 times as large. Shrinks toward `step`.
     """
     choice = draw(st.integers(0, 11))
-    ceiling = 64 * most if choice in (9, 10) and _nightly() else most
+    ceiling = 64 * most if choice in (9, 10) and nightly() else most
     if block is not None and choice in (6, 7, 8):
         blocks = int(draw(st.integers(1, max(ceiling // block, 1))))
         return blocks * block + int(draw(st.sampled_from((0, 1, -1))))
@@ -31,6 +31,7 @@ def length(
     return 0 if empty and choice == 11 else step * units
 
 
-def _nightly() -> bool:
+def nightly() -> bool:
+    """Whether this is the nightly profile on a GPU, with time for large sizes."""
     on_gpu = os.environ.get("BITPROOF_LANE", "").startswith("cuda")
     return on_gpu and settings.get_current_profile_name() == profiles.NIGHTLY

@@ -67,7 +67,7 @@ def test_lengths_shrink_to_one_step_and_reach_zero_and_the_most():
 
 def test_a_nightly_run_on_a_gpu_draws_large_lengths(monkeypatch):
     """And shrinks them to the smallest that a failure needs."""
-    monkeypatch.setattr(sizes, "_nightly", lambda: True)
+    monkeypatch.setattr(sizes, "nightly", lambda: True)
     assert _smallest(sizes.length(40), lambda length: length > 100) == 101
 
 

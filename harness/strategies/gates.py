@@ -1,0 +1,215 @@
+"""Log-decays and the parameters of their gates: saturated, next to the bound, near zero, and beyond what a
+factorisation without an anchor holds.
+
+A gate is "log" (the log-decay g <= 0 itself, fp32), "plain" (g = -e^A_log * softplus(x)) or "bounded"
+(g = bound * sigmoid(e^A_log * x)), where x is a raw value plus dt_bias, as in flash-linear-attention.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Literal
+
+import torch
+from hypothesis import strategies as st
+from torch import Tensor
+
+from harness import data
+from harness.errors import UsageError
+from harness.strategies import floats
+from harness.strategies.values import Dtype, encode
+
+Gate = Literal["log", "plain", "bounded"]
+Kind = Literal["usual", "gentle", "saturated", "blocks", "edges", "steps"]
+Rate = Literal["usual", "absent", "extreme"]
+
+SUBCHUNK = 16
+_SIGN = 0x80000000
+
+
+def _patterns(*values: float) -> tuple[str, ...]:
+    return tuple(floats.pattern(value) for value in values)
+
+
+BOUNDS = _patterns(-5.0, -4.0, -0.5, -2.75)
+
+# 15 steps of -5.914 stay within e^88.72, the largest power that fp32 holds; 15 of -5.916 do not. Of the
+# third, each step's decay is a number of fp32, and two rows' quotient of decays is not.
+_LOG_STEPS = (_patterns(-5.916), _patterns(-5.914), _patterns(0.0, -60.0, -120.0), _patterns(0.0))
+_RAW_STEPS = (_patterns(20.0), _patterns(-20.0), _patterns(0.0, 30.0, -30.0))
+
+# Where an exponential leaves fp32's range, a sigmoid rounds to 1 or softplus changes its formula (at 20).
+_LOG_EDGES = _patterns(-0.0, -5.914, -5.916, -60.0, -87.5, -104.0, -(2.0**-126))
+_RAW_EDGES = _patterns(20.0, 20.125, 19.875, 16.625, 17.5, 88.5, 89.0, -16.625, -88.0, -104.0, 0.0)
+_RAW_SATURATED = _patterns(32.0, 17.5, 89.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gates:
+    """How a kernel's gate is filled.
+
+    gate   see the module
+    kind   usual      log-decays from -4 to -2^-8; raw values that look standard normal
+           gentle     hardly any decay: log-decays above -2^-7, one in eight zero; raw values with the
+                      biases of the GDN2 report
+           saturated  the bound and its neighbours in fp32; raw values that saturate
+           blocks     about half of the sub-chunks of 16 rows saturated throughout, the others usual
+           edges      one in four at the edge of some exponential's range, the others usual
+           steps      `bits` in turn, from each sequence's first token on
+    bound  fp32 pattern of the lower bound: of a bounded gate, and of log-decays that saturate
+    bits   fp32 patterns of the steps
+    rate   e^A_log: usual (from 1 to 16), absent, or extreme (infinite and subnormal by turns, for which
+           only the forward pass of a bounded gate is defined)
+    seed   of every number
+    """
+
+    gate: Gate = "log"
+    kind: Kind = "usual"
+    bound: str = BOUNDS[0]
+    bits: tuple[str, ...] = ()
+    rate: Rate = "usual"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        """Reject what `build` could not turn into a gate."""
+        if not self.lower_bound < 0.0:
+            raise UsageError(f"gates: the bound must be below 0, got {self.lower_bound}")
+        if (self.kind == "steps") != bool(self.bits):
+            raise UsageError(
+                "gates of kind 'steps' need patterns in `bits`, and no other kind does"
+            )
+        if self.rate != "usual" and self.gate != "bounded":
+            raise UsageError(f"gates: only a bounded gate has the rate {self.rate!r}")
+        for pattern in self.bits:
+            floats.word(pattern)
+
+    @property
+    def lower_bound(self) -> float:
+        """The bound as a number, exact in fp32."""
+        return floats.number(self.bound)
+
+    @property
+    def moderate(self) -> bool:
+        """Whether nothing about them is chosen to be extreme: no log-decay is much below -5."""
+        if self.rate == "extreme" or self.kind in ("edges", "steps"):
+            return False
+        return self.gate != "plain" or self.kind == "gentle"
+
+    def build(self, positions: Tensor, heads: int, width: int, dtype: Dtype) -> dict[str, Tensor]:
+        """g [T, heads, width], in fp32 or, if raw, in `dtype`; and a raw gate's parameters.
+
+        Those are dt_bias [heads, width] and, unless it is absent, A_log [heads], both fp32 and another
+        in each head. `positions` [T] are the rows' places in their sequences.
+        """
+        device = positions.device
+        rows = positions[:, None, None].expand(-1, heads, width)
+        words = data.hashed(self._salted(0), 0, rows.numel(), device).reshape(rows.shape)
+        if self.gate == "log":
+            return {"g": data.words_to_fp32(self._filled(words, rows, self._decays(words)))}
+        normal = _words(data.normal(data.hashed(self._salted(1), 0, rows.numel(), device)))
+        raw = self._filled(words, rows, normal.reshape(rows.shape))
+        built = {"g": encode(raw, dtype), "dt_bias": self._biases(heads, width, device)}
+        if self.rate != "absent":
+            built["A_log"] = self._rates(heads, device)
+        return built
+
+    def features(self) -> list[str]:
+        """What the gates cover, in the words that the run's summary counts."""
+        named = [f"{self.gate} gate", f"{self.kind} gates"]
+        return named if self.rate == "usual" else [*named, f"{self.rate} A_log"]
+
+    def _salted(self, salt: int) -> int:
+        return self.seed * 8 + salt
+
+    def _decays(self, words: Tensor) -> Tensor:
+        if self.kind != "gentle":
+            return _words(data.log_uniform(words, -8, 1)) | _SIGN
+        tiny = _words(data.log_uniform(words, -24, -8)) | _SIGN
+        return torch.where(words >> 9 & 7 == 0, 0, tiny)
+
+    def _filled(self, words: Tensor, rows: Tensor, usual: Tensor) -> Tensor:
+        """fp32 words: `usual` ones, except where the kind says otherwise."""
+        log = self.gate == "log"
+        match self.kind:
+            case "saturated" if log:
+                return floats.word(self.bound) + words % 3 - 1
+            case "saturated":
+                return _picked(_RAW_SATURATED, words)
+            case "blocks":
+                blocks = rows // SUBCHUNK
+                count = int(blocks.max()) + 1 if blocks.numel() else 0
+                chosen = data.hashed(self._salted(2), 0, count, rows.device)[blocks] & 1
+                top = floats.word(self.bound if log else _RAW_SATURATED[0])
+                return torch.where(chosen == 1, top, usual)
+            case "edges":
+                edges = _picked(_LOG_EDGES if log else _RAW_EDGES, words >> 11)
+                return torch.where(words >> 9 & 3 == 0, edges, usual)
+            case "steps":
+                return _picked(self.bits, rows)
+            case _:
+                return usual
+
+    def _biases(self, heads: int, width: int, device: torch.device) -> Tensor:
+        """In (-1, 1), or from -6.9 to -2.25 as in the GDN2 report; odd multiples of 2^-17.
+
+        Raw values are multiples of 2^-16, so that no sum of the two is zero: an infinite rate times
+        zero would be NaN.
+        """
+        words = data.hashed(self._salted(3), 0, heads * width, device)
+        low, high = (-904_400, -294_912) if self.kind == "gentle" else (-(1 << 17), 1 << 17)
+        steps = low + (words >> 8) % (high - low) | 1
+        return (steps.to(torch.float32) * 2.0**-17).reshape(heads, width)
+
+    def _rates(self, heads: int, device: torch.device) -> Tensor:
+        """A_log, from 0 to 2.75, or 90 and -90 by turns."""
+        slot = data.permutation(self._salted(4), heads, device)
+        if self.rate == "extreme":
+            sign = 1 - 2 * (torch.arange(heads, device=device) % 2)
+            return (90 * sign + 2.0**-4 * slot).to(torch.float32)
+        within = data.hashed(self._salted(5), 0, heads, device) % 64
+        return ((slot * 64 + within) * 704 // (64 * heads)).to(torch.float32) * 2.0**-8
+
+
+def _picked(patterns: tuple[str, ...], words: Tensor) -> Tensor:
+    """The patterns' words, chosen by `words` modulo their number."""
+    table = torch.tensor([floats.word(pattern) for pattern in patterns], device=words.device)
+    return table[words % len(patterns)]
+
+
+def _words(values: Tensor) -> Tensor:
+    return values.view(torch.int32).to(torch.int64) & 0xFFFFFFFF
+
+
+ORDINARY: tuple[Kind, ...] = ("usual", "gentle")
+KINDS: tuple[Kind, ...] = (*ORDINARY, "saturated", "blocks", "edges", "steps", "steps")
+
+
+@cache
+@st.composite
+def gates(
+    draw: Any,
+    gate: Gate,
+    *,
+    kinds: tuple[Kind, ...] = KINDS,
+    gradient: bool = False,
+    absent: bool = False,
+) -> Gates:
+    """`Gates` of one gate, for a backward pass too if `gradient`, without A_log if `absent`.
+
+    Shrinks toward the first of `kinds`, with the bound -5. Only with all kinds are rates extreme.
+    """
+    kind = draw(st.sampled_from(kinds))
+    bits = draw(st.sampled_from(_LOG_STEPS if gate == "log" else _RAW_STEPS))
+    extreme = draw(st.sampled_from((False, False, False, True)))
+    rate: Rate = "absent" if absent else "usual"
+    if extreme and kinds == KINDS and gate == "bounded" and not gradient and not absent:
+        rate = "extreme"
+    return Gates(
+        gate=gate,
+        kind=kind,
+        bound=draw(st.sampled_from(BOUNDS)),
+        bits=bits if kind == "steps" else (),
+        rate=rate,
+        seed=draw(st.integers(0, 2**16)),
+    )
