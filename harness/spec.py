@@ -26,6 +26,7 @@ from oracles.rounding import Mode, Overflow
 CHECKS = (
     "agreement",
     "compile_cache",
+    "graphs",
     "invariances",
     "memory",
     "reproducibility",
@@ -209,6 +210,7 @@ class KernelSpec:
     tolerates     accesses that the sanitizer is not to report, and why
     unwritten     params -> the outputs that such a configuration leaves as it found them: the lanes
                   drop them, and nothing compares what they hold
+    capturable    whether a launch can be captured as a CUDA graph, which replays give the same bits
     resized       inputs -> inputs that differ in what must never add a compiled variant
     launches      launches that a check may spend on this kernel in a default run, by lane
     program       (output, index, inputs) -> the program or tile that wrote an element, for reports
@@ -232,6 +234,7 @@ class KernelSpec:
     limits: tuple[Limit, ...] = ()
     tolerates: tuple[Tolerated, ...] = ()
     unwritten: Callable[[Params], frozenset[str]] | None = None
+    capturable: bool = False
     resized: Callable[[Inputs], Iterable[Inputs]] | None = None
     launches: Mapping[str, int] = field(default_factory=lambda: {"cuda": 800, "interpreter": 400})
     program: Callable[[str, tuple[int, ...], Inputs], str] | None = None

@@ -16,6 +16,7 @@ from harness.case import Inputs
 from harness.checks import (
     agreement,
     compile_cache,
+    graphs,
     invariances,
     memory,
     reproducibility,
@@ -31,6 +32,7 @@ Check = Callable[[KernelSpec, Inputs, Lane], Findings]
 _CHECKS: dict[str, Check] = {
     "agreement": agreement.check,
     "compile_cache": compile_cache.check,
+    "graphs": graphs.check,
     "invariances": invariances.check,
     "memory": memory.check,
     "reproducibility": reproducibility.check,
@@ -43,6 +45,7 @@ def names(spec: KernelSpec) -> tuple[str, ...]:
     """The checks that apply to `spec`, sorted."""
     undeclared = {
         "compile_cache": spec.resized is None,
+        "graphs": not spec.capturable,
         "invariances": not spec.invariances,
     }
     return tuple(name for name in CHECKS if not undeclared.get(name))
@@ -51,12 +54,13 @@ def names(spec: KernelSpec) -> tuple[str, ...]:
 def cost(check: str, spec: KernelSpec) -> int:
     """Launches that one example of `check` spends, a control's included.
 
-    Waiting for a late producer counts as sixteen.
+    Waiting for a late producer counts as sixteen, and so does capturing a graph.
     """
     claim = spec.reproducible
     return {
         "agreement": 1,
         "compile_cache": 2,
+        "graphs": 16,
         "invariances": 1 + len(spec.invariances),
         "memory": 2,
         "reproducibility": claim.runs * (1 if claim.control is None else 2),
@@ -69,7 +73,11 @@ def unable(check: str, spec: KernelSpec, lane: Lane) -> str:
     for limit in spec.limits:
         if limit.lane == lanes.family(lane.name) and limit.check == check:
             return limit.because
-    lacking = {"compile_cache": "compiles nothing", "streams": "has no streams"}.get(check)
+    lacking = {
+        "compile_cache": "compiles nothing",
+        "graphs": "has no graphs",
+        "streams": "has no streams",
+    }.get(check)
     return f"lane {lane.name} {lacking}" if lacking and lane.device.type != "cuda" else ""
 
 

@@ -61,6 +61,18 @@ class LaunchFailed(Exception):
     """A launcher raised; its exception is the cause. Nothing else a check meets is a kernel's doing."""
 
 
+class Uncapturable(Exception):
+    """A launcher did what no graph can hold; the cause is what torch or the driver raised."""
+
+
+class Graph(Protocol):
+    """A launch that was recorded once, on some inputs."""
+
+    def replay(self, inputs: Inputs) -> dict[str, Tensor]:
+        """Copies of the outputs after the recorded work ran again, on the values of `inputs`."""
+        ...
+
+
 class Lane(Protocol):
     """Where kernels run. A process is one lane for its whole life."""
 
@@ -80,6 +92,10 @@ class Lane(Protocol):
 
     def launch(self, spec: KernelSpec, tensors: Tensors, params: Params) -> dict[str, Tensor]:
         """Call the launcher once on `tensors` as they are, in ordinary memory: for the sweep's chunks."""
+        ...
+
+    def capture(self, spec: KernelSpec, inputs: Inputs) -> Graph:
+        """Record a launch that has run on such inputs before; Uncapturable where that cannot be done."""
         ...
 
     def usable(self) -> bool:
@@ -120,12 +136,11 @@ def call(
         except Exception as error:
             raise LaunchFailed(spec.name) from error
     require_subnormals()
-    named = _named_tensors(spec, outputs)
-    left_out = spec.left_out(parameters(inputs))
-    return {name: named[name] for name in named if name not in left_out}, tensors
+    return named_outputs(spec, outputs, parameters(inputs)), tensors
 
 
-def _named_tensors(spec: KernelSpec, outputs: Any) -> dict[str, Tensor]:
+def named_outputs(spec: KernelSpec, outputs: Any, params: Params) -> dict[str, Tensor]:
+    """What a launcher returned, without what `params` leaves unwritten; SpecError for anything else."""
     where = f"spec {spec.name!r}: its launcher must return a dict of tensors by name"
     if not isinstance(outputs, Mapping) or not outputs:
         raise SpecError(f"{where}, it returned {type(outputs).__name__} {outputs!r:.80}")
@@ -134,7 +149,8 @@ def _named_tensors(spec: KernelSpec, outputs: Any) -> dict[str, Tensor]:
             raise SpecError(f"{where}, it returned {name!r}: {type(output).__name__}")
         if output.is_complex():
             raise SpecError(f"{where}, {name!r} is complex: return torch.view_as_real of it")
-    return {name: output.detach() for name, output in outputs.items()}
+    left_out = spec.left_out(params)
+    return {name: output.detach() for name, output in outputs.items() if name not in left_out}
 
 
 def kept(outputs: Mapping[str, Tensor]) -> dict[str, Tensor]:

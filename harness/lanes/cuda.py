@@ -12,6 +12,7 @@ import torch
 from triton import knobs
 
 from harness.case import Inputs
+from harness.lanes import graphs
 from harness.lanes.arena import Arena
 from harness.lanes.autotune import configured
 from harness.lanes.base import Launched, Variation, call
@@ -60,6 +61,10 @@ class CudaLane:
     def launch(self, spec: KernelSpec, tensors: Tensors, params: Params) -> dict[str, torch.Tensor]:
         """One call on the current stream; returns before the card is done."""
         return spec.run(dict(tensors), dict(params))
+
+    def capture(self, spec: KernelSpec, inputs: Inputs) -> graphs.Graph:
+        """A CUDA graph of one launch, on guarded copies of `inputs`."""
+        return graphs.capture(spec, inputs)
 
     def usable(self) -> bool:
         """False after an illegal access or a device-side assertion: the context is lost."""

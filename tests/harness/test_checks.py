@@ -567,7 +567,7 @@ def test_a_limit_of_the_lane_is_unsupported_there_alone() -> None:
 def test_an_unknown_check_lists_the_known_ones() -> None:
     """One sentence."""
     with pytest.raises(
-        UsageError, match="unknown check 'speed': there are agreement, compile_cache, inv"
+        UsageError, match="unknown check 'speed': there are agreement, compile_cache, graphs"
     ):
         checked("speed", SPEC)
 
@@ -594,7 +594,8 @@ def test_costs_count_launches() -> None:
 def test_invariances_apply_to_specs_that_declare_some() -> None:
     """The other checks apply to every spec."""
     assert checks.names(SPEC) == ("agreement", "memory", "reproducibility", "streams")
-    assert checks.names(variant(invariances=(_alone(),), resized=lambda inputs: ())) == CHECKS
+    full = variant(invariances=(_alone(),), resized=lambda inputs: (), capturable=True)
+    assert checks.names(full) == CHECKS
 
 
 def test_a_claim_says_which_outputs_it_is_about() -> None:
@@ -628,9 +629,9 @@ def test_what_a_configuration_leaves_unwritten_is_compared_by_no_check() -> None
     assert checked("memory", undeclared).outcome is Outcome.FAILED
 
 
-@pytest.mark.parametrize("check", ["compile_cache", "streams"])
+@pytest.mark.parametrize("check", ["compile_cache", "graphs", "streams"])
 def test_a_lane_without_a_gpu_says_what_it_lacks(check: str) -> None:
-    """Neither streams nor compiled variants exist there: unsupported, with the reason."""
+    """Neither streams, graphs nor compiled variants exist there: unsupported, with the reason."""
     findings = checked(check, variant(resized=lambda inputs: ()))
     assert findings.outcome is Outcome.UNSUPPORTED
     assert findings.reason.startswith("lane interpreter ")

@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 import torch
 
 from harness.case import Inputs
+from harness.errors import Unsupported
 from harness.lanes.arena import Arena
-from harness.lanes.base import Launched, Variation, call
+from harness.lanes.base import Graph, Launched, Variation, call
 from harness.lanes.interpreter import order, overlay, state
 from harness.lanes.interpreter.fence import Fence
 from harness.lanes.interpreter.frames import with_room
@@ -69,6 +70,10 @@ class InterpreterLane:
         """One call, the programs in the stock order, nothing watched."""
         with state.session(state.Session(fp_fusion=_fusion())):
             return with_room(lambda: spec.run(dict(tensors), dict(params)))
+
+    def capture(self, spec: KernelSpec, inputs: Inputs) -> Graph:
+        """Never: there is nothing to record."""
+        raise Unsupported(f"lane {self.name} has no graphs")
 
     def usable(self) -> bool:
         """Always: what an interpreted kernel breaks, it breaks in its own launch."""

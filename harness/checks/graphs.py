@@ -1,0 +1,59 @@
+"""Graphs: a launch captured as a CUDA graph, replayed on other values, gives the bits of an eager launch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from torch import Tensor
+
+from harness import compare
+from harness.case import Inputs
+from harness.lanes.arena import bits
+from harness.lanes.base import Lane, Uncapturable, Variation, kept
+from harness.outcomes import Finding, Findings, Outcome, judged, raised
+from harness.spec import KernelSpec
+
+
+def check(spec: KernelSpec, inputs: Inputs, lane: Lane) -> Findings:
+    """Capture once, replay on the same values in reverse and then as they were, against eager launches.
+
+    Compares the outputs that the bitwise claim is about. Where both inputs give the same outputs, a replay
+    that reads nothing would pass, and nothing is shown.
+    """
+    turned = reverse(inputs)
+    first = _claimed(spec, kept(lane.run(spec, inputs, Variation()).outputs))
+    other = _claimed(spec, kept(lane.run(spec, turned, Variation()).outputs))
+    try:
+        graph = lane.capture(spec, inputs)
+    except Uncapturable as failure:
+        cause = failure.__cause__ or failure
+        return judged([Finding(summary=f"no graph can hold this launch: {raised(cause)}")])
+    findings = []
+    for values, eager, on in (
+        (turned, other, "values in reverse"),
+        (inputs, first, "first values"),
+    ):
+        replayed = graph.replay(values)
+        for name, expected in sorted(eager.items()):
+            what = f"its graph, replayed on the {on},"
+            finding = compare.same_bits(name, expected, replayed[name], what)
+            findings += [finding] if finding else []
+    if not findings and all(compare.same_bits(n, first[n], other[n], "") is None for n in first):
+        reason = "its outputs are the same on its values in reverse"
+        return Findings(outcome=Outcome.NOT_DEMONSTRATED, reason=reason)
+    return judged(findings)
+
+
+def reverse(inputs: Inputs) -> Inputs:
+    """The elements of every floating-point tensor in reverse; other tensors may hold indices or lengths."""
+    changed = {
+        name: bits(tensor).flatten().flip(0).reshape(tensor.shape).view(tensor.dtype)
+        for name, tensor in inputs.tensors.items()
+        if tensor.is_floating_point()
+    }
+    return inputs.replace(**changed)
+
+
+def _claimed(spec: KernelSpec, outputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    claim = spec.reproducible.outputs
+    return {name: output for name, output in outputs.items() if not claim or name in claim}
