@@ -78,11 +78,24 @@ class Invariance:
     `transform` makes the second inputs from the first, or returns None where the relation does not
     apply; `relate(outputs, inputs)` says what the second run must give, from the first run's outputs.
     Outputs left out of `relate`'s answer are not compared.
+
+    start         makes the first run's inputs, where those are not the case's own; None as above
+    carry         (outputs, inputs) -> inputs of one more run, from the second run's outputs and the
+                  first inputs: what is related is then that last run
+    signed_zeros  whether a zero's sign counts
     """
 
     name: str
     transform: Callable[[Inputs], Inputs | None]
     relate: Callable[[Tensors, Inputs], Tensors]
+    start: Callable[[Inputs], Inputs | None] | None = None
+    carry: Callable[[Tensors, Inputs], Inputs] | None = None
+    signed_zeros: bool = True
+
+    @property
+    def launches(self) -> int:
+        """How many runs it takes beside the one that all invariances share."""
+        return 1 + (self.start is not None) + (self.carry is not None)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -61,7 +61,7 @@ def cost(check: str, spec: KernelSpec) -> int:
         "agreement": 1,
         "compile_cache": 2,
         "graphs": 16,
-        "invariances": 1 + len(spec.invariances),
+        "invariances": 1 + sum(invariance.launches for invariance in spec.invariances),
         "memory": 2,
         "reproducibility": claim.runs * (1 if claim.control is None else 2),
         "streams": 16,

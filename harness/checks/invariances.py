@@ -4,25 +4,27 @@ from __future__ import annotations
 
 import dataclasses
 
+import torch
+from torch import Tensor
+
 from harness import compare
 from harness.case import Inputs
 from harness.errors import SpecError
 from harness.lanes.base import Lane, Variation, kept
 from harness.outcomes import Finding, Findings, Outcome, judged
-from harness.spec import KernelSpec
+from harness.spec import Invariance, KernelSpec, Tensors
 
 
 def check(spec: KernelSpec, inputs: Inputs, lane: Lane) -> Findings:
-    """Run once, then once for each invariance that applies to these inputs; `counts` says which did."""
-    base = kept(lane.run(spec, inputs, Variation()).outputs)
+    """Run once, then as each invariance that applies asks; `counts` says which did."""
+    base = _run(spec, inputs, lane)
     findings: list[Finding] = []
     counts = {f"{invariance.name} applied": 0 for invariance in spec.invariances}
     for invariance in spec.invariances:
-        transformed = invariance.transform(inputs)
-        if transformed is None:
+        runs = _two(spec, invariance, inputs, base, lane)
+        if runs is None:
             continue
-        other = lane.run(spec, transformed, Variation()).outputs
-        related = invariance.relate(base, inputs)
+        related, other = runs
         unknown = sorted(set(related) - set(other))
         if unknown or not related:
             named = f"{unknown[0]!r}, which is none" if unknown else "none"
@@ -31,10 +33,40 @@ def check(spec: KernelSpec, inputs: Inputs, lane: Lane) -> Findings:
             )
         counts[f"{invariance.name} applied"] = 1
         for name, expected in sorted(related.items()):
-            finding = compare.same_bits(name, expected, other[name], invariance.name)
+            first, second = expected, other[name]
+            if not invariance.signed_zeros:
+                first, second = _unsigned(first), _unsigned(second)
+            finding = compare.same_bits(name, first, second, invariance.name)
             findings += [finding] if finding else []
     if not any(counts.values()):
         return Findings(
             outcome=Outcome.NOT_DEMONSTRATED, reason="no invariance applies", counts=counts
         )
     return dataclasses.replace(judged(findings), counts=counts)
+
+
+def _two(
+    spec: KernelSpec, invariance: Invariance, inputs: Inputs, base: Tensors, lane: Lane
+) -> tuple[Tensors, Tensors] | None:
+    """What the last run must give, and what it gives; None where the invariance does not apply."""
+    if invariance.start is not None:
+        begun = invariance.start(inputs)
+        if begun is None:
+            return None
+        inputs, base = begun, _run(spec, begun, lane)
+    transformed = invariance.transform(inputs)
+    if transformed is None:
+        return None
+    other = _run(spec, transformed, lane)
+    if invariance.carry is not None:
+        other = _run(spec, invariance.carry(other, inputs), lane)
+    return invariance.relate(base, inputs), other
+
+
+def _run(spec: KernelSpec, inputs: Inputs, lane: Lane) -> Tensors:
+    return kept(lane.run(spec, inputs, Variation()).outputs)
+
+
+def _unsigned(tensor: Tensor) -> Tensor:
+    """The same values, every zero positive."""
+    return torch.where(tensor == 0, torch.zeros_like(tensor), tensor)

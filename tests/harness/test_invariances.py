@@ -1,0 +1,120 @@
+"""Invariances that need more than the case's own run: another start, a run that carries on, zeros' signs."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from harness import checks
+from harness.case import Inputs
+from harness.outcomes import Outcome
+from harness.spec import Invariance, KernelSpec, Params, Tensors
+from tests.harness.plain import RowsCase, checked, variant
+
+CASE = RowsCase(rows=2, columns=3, seed=1)
+
+
+def _sums(tensors: Tensors, params: Params) -> dict[str, Tensor]:
+    """Each row added to those above it."""
+    return {"y": tensors["x"].cumsum(0)}
+
+
+def _continued() -> Invariance:
+    """The first row alone, then the others from its sum on, are all rows at once."""
+
+    def carry(found: Tensors, inputs: Inputs) -> Inputs:
+        rest = inputs.tensors["x"][1:].clone()
+        rest[0] += found["y"][-1]
+        return inputs.replace(x=rest)
+
+    return Invariance(
+        name="in two runs",
+        transform=lambda inputs: inputs.replace(x=inputs.tensors["x"][:1]),
+        carry=carry,
+        relate=lambda found, inputs: {"y": found["y"][1:]},
+    )
+
+
+def _doubled() -> Invariance:
+    """Of twice the input and of minus twice the input."""
+    return Invariance(
+        name="from twice the input",
+        start=lambda inputs: inputs.replace(x=2 * inputs.tensors["x"]),
+        transform=lambda inputs: inputs.replace(x=-inputs.tensors["x"]),
+        relate=lambda found, inputs: {"y": -found["y"]},
+    )
+
+
+def _spec(run: Callable[[Tensors, Params], Any], *invariances: Invariance) -> KernelSpec:
+    return variant(run=run, invariances=invariances)
+
+
+def test_a_run_can_carry_on_from_another() -> None:
+    """What is related is the last run; one that forgets where it was to begin is found."""
+    assert checked("invariances", _spec(_sums, _continued()), CASE).outcome is Outcome.PASSED
+
+    def forgetful(tensors: Tensors, params: Params) -> dict[str, Tensor]:
+        x = tensors["x"].clone()
+        x[0] = 1.0
+        return {"y": x.cumsum(0)}
+
+    findings = checked("invariances", _spec(forgetful, _continued()), CASE)
+    assert findings.outcome is Outcome.FAILED
+    assert "in two runs gives other bits" in findings.text
+
+
+def test_a_relation_can_start_from_other_inputs_than_the_case_s() -> None:
+    """Both runs and what is related are of those: a kernel that is wrong from 1 on is seen only there."""
+    assert checked("invariances", _spec(_sums, _doubled()), CASE).outcome is Outcome.PASSED
+    largest = float(CASE.tensors(torch.device("cpu"))["x"].abs().max())
+    assert largest < 1 < 2 * largest
+
+    def biased(tensors: Tensors, params: Params) -> dict[str, Tensor]:
+        return {"y": torch.where(tensors["x"] > 1, 0.0, tensors["x"])}
+
+    own = dataclasses.replace(_doubled(), start=None)
+    assert checked("invariances", _spec(biased, own), CASE).outcome is Outcome.PASSED
+    findings = checked("invariances", _spec(biased, _doubled()), CASE)
+    assert findings.outcome is Outcome.FAILED
+
+
+def test_a_start_that_does_not_apply_is_not_counted() -> None:
+    """As a transformation that gives None."""
+    never = dataclasses.replace(_doubled(), start=lambda inputs: None)
+    findings = checked("invariances", _spec(_sums, never), CASE)
+    assert findings.outcome is Outcome.NOT_DEMONSTRATED
+    assert findings.counts == {"from twice the input applied": 0}
+
+
+@pytest.mark.parametrize("signed", [True, False])
+def test_zeros_compare_by_sign_unless_the_relation_says_otherwise(signed: bool) -> None:
+    """Other values always compare by their bits."""
+
+    def run(tensors: Tensors, params: Params) -> dict[str, Tensor]:
+        return {"y": tensors["x"] * 0.0}
+
+    negated = dataclasses.replace(_doubled(), relate=lambda found, inputs: dict(found))
+    negated = dataclasses.replace(negated, signed_zeros=signed)
+    outcome = Outcome.FAILED if signed else Outcome.PASSED
+    assert checked("invariances", _spec(run, negated), CASE).outcome is outcome
+    assert checked("invariances", _spec(_sums, negated), CASE).outcome is Outcome.FAILED
+
+
+def test_every_run_of_an_invariance_is_budgeted() -> None:
+    """Two, three with a start or a run that carries on, the first shared by all."""
+    launched: list[int] = []
+
+    def run(tensors: Tensors, params: Params) -> dict[str, Tensor]:
+        launched.append(1)
+        return _sums(tensors, params)
+
+    spec = _spec(
+        run, _continued(), _doubled(), dataclasses.replace(_doubled(), name="plain", start=None)
+    )
+    checked("invariances", spec, CASE)
+    assert len(launched) == checks.cost("invariances", spec) == 6
