@@ -284,6 +284,7 @@ def _spec(
         bounds={"y": exact_bits()},
         faults=faults,
         reproducible=Bitwise(shown_by=_STALE),
+        capturable=True,
         invariances=_relations(target),
         program=_program,
         lowering=lowering or _accepted(target),

@@ -294,6 +294,7 @@ _deterministic = partial(
     oracle=oracle.backward,
     bounds=_BOUNDS,
     reproducible=Bitwise(control=launch_default, varies=frozenset({"dprob", "dbias"})),
+    capturable=True,
     invariances=(
         dsrelu_relations.one_row_alone(),
         dsrelu_relations.groups_permuted(),
@@ -331,6 +332,7 @@ ATOMIC = KernelSpec(
     bounds=_BOUNDS,
     faults=dsrelu_faults.ATOMICS,
     reproducible=Bitwise(outputs=_ROWWISE, shown_by=dsrelu_faults.ATOMICS[0].name),
+    capturable=True,
     strided=frozenset({"a", "c"}),
     inplace=frozenset({"dprob", "dbias"}),
     launches=_LAUNCHES,

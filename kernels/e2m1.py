@@ -190,6 +190,7 @@ SPEC = KernelSpec(
     bounds={"y": exact_bits(), "scale": exact_bits()},
     faults=_FAULTS,
     reproducible=Bitwise(shown_by=_STALE),
+    capturable=True,
     invariances=(
         relations.row_alone(["x"], ["y", "scale"]),
         relations.rows_permuted(["x"], ["y", "scale"]),

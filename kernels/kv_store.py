@@ -290,6 +290,7 @@ def _spec(kind: Literal["int8", "fp8"], faults: tuple[Fault, ...]) -> KernelSpec
         bounds={name: exact_bits() for name in CACHES},
         faults=(*_FAULTS, *faults),
         reproducible=Bitwise(shown_by=_GAP),
+        capturable=True,
         lowering=grid.ON_GRID,
         invariances=(
             relations.rows_permuted(["k", "v", "indices"], [], unmoved=CACHES),

@@ -144,6 +144,7 @@ SPEC = KernelSpec(
     bounds={"y": exact_bits(), "scale": exact_bits()},
     faults=_FAULTS,
     reproducible=Bitwise(shown_by=_STALE),
+    capturable=True,
     lowering=grid.ON_GRID,
     invariances=(
         relations.row_alone(["x"], ["y", "scale"]),

@@ -197,6 +197,7 @@ GROUP = KernelSpec(
         *groups.faults("shares one amax between the groups of a program"),
     ),
     reproducible=Bitwise(shown_by=_STALE),
+    capturable=True,
     lowering=grid.ON_GRID,
     invariances=(
         relations.row_alone(["x"], ["y", "scale"]),
@@ -245,6 +246,7 @@ INPLACE = KernelSpec(
         *groups.faults("shares one amax between the groups of a program"),
     ),
     reproducible=Bitwise(shown_by=_GAP),
+    capturable=True,
     invariances=(
         relations.row_alone(["x"], ["x"]),
         relations.rows_permuted(["x"], ["x"]),
