@@ -64,7 +64,6 @@ def main() -> None:
     from harness import compare, falsify, profiles
     from harness.discovery import find
     from harness.lanes.base import Variation, parameters
-    from oracles import formats
 
     profiles.register()
     hypothesis.settings.load_profile(profiles.CI)
@@ -104,8 +103,8 @@ def main() -> None:
     outputs = [lane.run(spec, one, Variation()).outputs for one in inputs]
 
     def compared(i: int) -> None:
-        for key, tensor in outputs[i].items():
-            compare.output(spec, key, formats.to_numpy(tensor), answers[i][key], inputs[i])
+        for key, got in compare.fetched(outputs[i]).items():
+            compare.output(spec, key, got, answers[i][key], inputs[i])
 
     comparing = each(compared)
     added = building + features + (guarded - launching) + comparing

@@ -19,16 +19,22 @@ _QUANTILES = 4096
 
 def hashed(seed: int, start: int, count: int, device: torch.device) -> torch.Tensor:
     """`count` hashed 32-bit words for counters `start`, `start + 1`, ...: int64 in [0, 2^32)."""
-    index = torch.arange(start, start + count, dtype=torch.int64, device=device)
-    return _mix(index + _mix_int(seed))
+    first = start + _mix_int(seed)
+    return _mix(torch.arange(first, first + count, dtype=torch.int64, device=device))
 
 
 def _mix(x: torch.Tensor) -> torch.Tensor:
-    x = x & _MASK
-    x = (x ^ (x >> 16)) * 0x7FEB352D & _MASK
+    """The hash of each word, in place: every large input goes through here."""
+    x &= _MASK
+    x ^= x >> 16
+    x *= 0x7FEB352D
+    x &= _MASK
+    x ^= x >> 15
     # The published multiplier 0x846CA68B less 2^32: the same low word, and the product fits an int64.
-    x = (x ^ (x >> 15)) * (0x846CA68B - (1 << 32)) & _MASK
-    return x ^ (x >> 16)
+    x *= 0x846CA68B - (1 << 32)
+    x &= _MASK
+    x ^= x >> 16
+    return x
 
 
 def _mix_int(x: int) -> int:
@@ -48,8 +54,8 @@ def pick(seed: int, bound: int) -> int:
 
 def words_to_fp32(words: torch.Tensor) -> torch.Tensor:
     """int64 words in [0, 2^32) reinterpreted as fp32 bit patterns."""
-    signed = torch.where(words >= 1 << 31, words - (1 << 32), words)
-    return signed.to(torch.int32).view(torch.float32)
+    # The low half of each comes first in memory; a conversion of what is beyond int32 has no one meaning.
+    return words.contiguous().view(torch.int32)[..., ::2].contiguous().view(torch.float32)
 
 
 def uniform(words: torch.Tensor) -> torch.Tensor:

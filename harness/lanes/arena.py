@@ -62,9 +62,10 @@ class Arena:
         start = GUARD + misalign * size
         total = -(-(start + extent * size + GUARD) // _ALIGN) * _ALIGN
         buffer = torch.full((total,), self.poison, dtype=torch.uint8, device=self.device)
-        flat = buffer[start : start + extent * size].view(dtype)
+        # Guard and alignment are multiples of any element's size, so that elements lie on a grid of them.
+        whole, first = buffer.view(dtype), start // size
         # Two views: a launcher may turn, resize or re-seat the tensor it holds, not where it lay.
-        own, given = flat.as_strided(shape, strides), flat.as_strided(shape, strides)
+        own, given = (whole.as_strided(shape, strides, first) for _ in range(2))
         self.blocks.append(Block(name=name, buffer=buffer, view=own, poisoned=poisoned))
         return given
 
@@ -131,11 +132,13 @@ class Allocations(TorchFunctionMode):
         """Let torch make the tensor, then move it into the arena: poisoned if torch left it empty."""
         kwargs = kwargs or {}
         name = getattr(func, "__name__", "")
-        with torch._C.DisableTorchFunction():
-            for tensor in _tensors(args[:1] if name.startswith("resize") else kwargs.get("out")):
-                if name.startswith("resize") or not tensor.numel():
-                    # It is about to grow, and would do so into its guard: it leaves the arena.
-                    tensor.set_(tensor.clone())  # type: ignore[call-overload]
+        resizes = name.startswith("resize")
+        if resizes or kwargs.get("out") is not None:
+            with torch._C.DisableTorchFunction():
+                for tensor in _tensors(args[:1] if resizes else kwargs["out"]):
+                    if resizes or not tensor.numel():
+                        # It is about to grow, and would do so into its guard: it leaves the arena.
+                        tensor.set_(tensor.clone())  # type: ignore[call-overload]
         result = func(*args, **kwargs)
         if not isinstance(result, Tensor) or name in _FOREIGN:
             return result

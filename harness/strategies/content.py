@@ -42,5 +42,5 @@ def content(tensor: Tensor, target: str) -> list[str]:
 
 def _among(words: floats.Words, table: floats.Words) -> NDArray[np.bool_]:
     """Which words an ascending table holds."""
-    place = np.searchsorted(table, words).clip(max=len(table) - 1)
+    place = np.minimum(np.searchsorted(table, words), len(table) - 1)
     return np.asarray(table[place] == words)
