@@ -15,10 +15,13 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 
@@ -26,6 +29,7 @@ CHECKOUT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(CHECKOUT))
 
 FOREIGN, NATIVE = "cuda:sm_89", "cuda"
+GRID = "kernels.grid"
 TWICE = tuple(int(part) for part in metadata.version("triton").split(".")[:2]) < (3, 9)
 WRONG = 1_032_066 if TWICE else 0
 EXAMPLES = 400
@@ -36,19 +40,23 @@ Row = tuple[str, str, str, str, bool]
 def main() -> int:
     """Run everything in processes of their own, since a process is one lane, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--planted", metavar="LANE", help=argparse.SUPPRESS)
-    lane = parser.parse_args().planted
-    if lane is not None:
-        print(json.dumps(without_grid(lane)))
+    parser.add_argument("--planted", nargs=2, metavar=("KERNEL", "LANE"), help=argparse.SUPPRESS)
+    planted = parser.parse_args().planted
+    if planted is not None:
+        print(without_grid(*planted))
         return 0
-    casts = ("cast_e4m3", "round_e4m3")
-    rows = [swept(kernel, lane) for lane in (FOREIGN, NATIVE) for kernel in casts]
-    edited = planted()
-    names = {what.split()[0] for what, *_ in edited}
-    rows += [*edited, properties(sorted(names))]
-    print(f"\n{'as it should':13} {'what':34} {'lane':12} {'came out':44} expected")
+    casts, names = ("cast_e4m3", "round_e4m3"), quantisers()
+    # The longest first: side by side, compiling is what takes the time.
+    jobs: list[Callable[[], Row]] = [
+        partial(properties, names),
+        *(partial(edited, kernel, lane) for kernel in names for lane in (NATIVE, FOREIGN)),
+        *(partial(swept, kernel, lane) for kernel in casts for lane in (FOREIGN, NATIVE)),
+    ]
+    with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
+        rows = sorted(pool.map(lambda job: job(), jobs))
+    print(f"\n{'as it should':13} {'what':40} {'lane':12} {'came out':44} expected")
     for what, where, got, expected, held in rows:
-        print(f"{'yes' if held else 'NO':13} {what:34} {where:12} {got:44} {expected}")
+        print(f"{'yes' if held else 'NO':13} {what:40} {where:12} {got:44} {expected}")
     return int(not all(held for *_, held in rows))
 
 
@@ -67,26 +75,27 @@ def swept(kernel: str, lane: str) -> Row:
     return f"sweep {kernel}", lane, got, f"{expected:,} wrong, all toward zero", held
 
 
-def planted() -> list[Row]:
-    """Each quantiser without its grid rounding: caught in the foreign lane, right in the native one."""
-    rows: list[Row] = []
-    for lane in (FOREIGN, NATIVE):
-        expected = "failed" if lane == FOREIGN and TWICE else "passed"
-        done = run(__file__, "--planted", lane)
-        try:
-            outcomes = json.loads(done.stdout.strip().split("\n")[-1])
-        except ValueError:
-            rows.append(("without grid rounding", lane, last(done), expected, False))
-            continue
-        rows += [
-            (f"{kernel} without grid rounding", lane, got, expected, got.split(",")[0] == expected)
-            for kernel, got in sorted(outcomes.items())
-        ]
-    return rows
+def quantisers() -> list[str]:
+    """The kernels that round on the grid of e4m3, by name: those with a fault planted in it."""
+    from harness.discovery import find
+
+    return sorted(
+        found.spec.name
+        for found in find()
+        if any(fault.module == GRID for fault in found.spec.faults)
+    )
 
 
-def without_grid(lane_name: str) -> dict[str, str]:
-    """In this process's one lane: for every fp8 quantiser, what agreement says of it without the grid."""
+def edited(kernel: str, lane: str) -> Row:
+    """A quantiser without its grid rounding: caught in the foreign lane, right in the native one."""
+    expected = "failed" if lane == FOREIGN and TWICE else "passed"
+    got = last(run(__file__, "--planted", kernel, lane))
+    held = got.split(",")[0] == expected
+    return f"{kernel} without grid rounding", lane, got, expected, held
+
+
+def without_grid(kernel: str, lane_name: str) -> str:
+    """In this process's one lane: what agreement says of a quantiser without the grid."""
     from hypothesis import settings
 
     from harness import falsify, faults, lanes
@@ -94,33 +103,30 @@ def without_grid(lane_name: str) -> dict[str, str]:
     from harness.spec import Fault
 
     lanes.choose(lane_name)
-    lane = lanes.present()
     missing = Fault(
         name="leaves the grid rounding to the target's conversion",
         within="round_e4m3",
         old="    return signed.to(tl.float32, bitcast=True)",
         new="    return x.to(tl.float8e4nv).to(tl.float32)",
         caught_by="agreement",
-        module="kernels.grid",
+        module=GRID,
     )
-    found = {}
-    for kernel in find():
-        if not any(fault.module == missing.module for fault in kernel.spec.faults):
-            continue
-        spec = faults.plant(kernel, missing)
-        fixed = settings(derandomize=True, database=None)
-        result = falsify.search(
-            spec, "agreement", lane, max_examples=EXAMPLES, shrink=False, base=fixed
-        )
-        found[spec.name] = f"{result.outcome}, case {result.examples} of {EXAMPLES}"
-    return found
+    result = falsify.search(
+        faults.plant(find([], [kernel])[0], missing),
+        "agreement",
+        lanes.present(),
+        max_examples=EXAMPLES,
+        shrink=False,
+        base=settings(derandomize=True, database=None),
+    )
+    return f"{result.outcome}, case {result.examples} of {EXAMPLES}"
 
 
-def properties(names: Iterable[str]) -> Row:
+def properties(names: Sequence[str]) -> Row:
     """The property suite of the quantisers in the foreign lane, other targets' code left out."""
     chosen = [argument for name in names for argument in ("--kernel", name)]
     done = run(
-        *("-m", "pytest", "-q", "-n", "4", "properties/", "--lane", FOREIGN),
+        *("-m", "pytest", "-q", "-n", str(len(names)), "properties/", "--lane", FOREIGN),
         *("--ignore", "properties/test_lowering.py", *chosen),
     )
     return "properties of the quantisers", FOREIGN, last(done), "no failure", done.returncode == 0
