@@ -20,10 +20,10 @@ class Tiling:
     """
 
     block_m: int = 128
-    block_n: int = 256
+    block_n: int = 128
     block_k: int = 64
     subtiles: int = 2
-    num_warps: int = 8
+    num_warps: int = 4
     num_stages: int = 3
 
 

@@ -16,6 +16,7 @@ from kernels.powers import covering_exponent, power_of_two
 
 SCALED = tl.constexpr(32)  # elements that share one e8m0 scale
 LARGEST = tl.constexpr(448.0)
+TALL = tl.constexpr(4)  # M tiles that take each N tile one after the other
 FLOOR = tl.constexpr(448.0 * 2.0**-127)  # the largest magnitude that e8m0's smallest scale covers
 
 
@@ -242,12 +243,14 @@ def backward_tiles(
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
 ):
-    """Program (SLOTS * M tile + N tile) of an upper bound of tiles; see `kernels.dsrelu` for arguments.
+    """One program a tile, of an upper bound that TALL divides; see `kernels.dsrelu` for arguments.
 
     `a` and `b` are TMA descriptors if DESCRIBED, else pointers. `amax_ptr` points to the bits of amax.
     """
-    number = tl.program_id(0) // SLOTS
-    n_tile = tl.program_id(0) % SLOTS
+    # A few programs in a row make a block of tiles TALL high, and so read fewer rows and columns than
+    # they would along one row of tiles.
+    stripe, place = tl.program_id(0) // (SLOTS * TALL), tl.program_id(0) % (SLOTS * TALL)
+    number, n_tile = stripe * TALL + place % TALL, place // TALL
     group, first, end, scale_row = find_tile(offsets_ptr, rows, groups, number, BLOCK_M, GROUPS)
     if group <= groups:
         expert = tl.load(experts_ptr + group, mask=group < groups, other=-1)

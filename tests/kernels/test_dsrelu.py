@@ -20,6 +20,7 @@ from harness import checks, falsify, lanes
 from harness.case import Launch, build
 from harness.lanes.arena import bits
 from harness.outcomes import Outcome
+from kernels import dsrelu
 from kernels.dsrelu import ATOMIC, BF16, FP8, backward, backward_into
 from kernels.dsrelu_cases import DsreluCase
 from kernels.dsrelu_contract import (
@@ -86,15 +87,28 @@ def _flag_restored() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("warn_only", [False, True])
-def test_the_mode_follows_torchs_flag_unless_told(warn_only: bool) -> None:
+def test_the_mode_follows_torchs_flag_unless_told(
+    warn_only: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """None is deterministic under the flag, warn-only too; an explicit mode wins, the flag stays."""
-    slots, atomics = run(deterministic=True), run(deterministic=False)
-    same(run(), atomics, "dprob", "dbias")
+    added: list[str] = []
+    add = dsrelu._launch_sums
+    monkeypatch.setattr(dsrelu, "_launch_sums", lambda *given: (added.append("slots"), add(*given)))
+
+    def through_slots(**options: Any) -> bool:
+        added.clear()
+        run(**options)
+        return bool(added)
+
+    assert not through_slots()
     torch.use_deterministic_algorithms(True, warn_only=warn_only)
-    same(run(), slots, *slots.keys() - {"d_col", "d_row_scale", "d_col_scale"})
-    same(run(deterministic=False), atomics, "dprob", "dbias")
+    assert through_slots()
+    assert not through_slots(deterministic=False)
+    same(run(), run(deterministic=True), *run().keys() - {"d_col", "d_row_scale", "d_col_scale"})
     assert torch.are_deterministic_algorithms_enabled()
     assert torch.is_deterministic_algorithms_warn_only_enabled() is warn_only
+    torch.use_deterministic_algorithms(False)
+    assert through_slots(deterministic=True)
 
 
 @pytest.mark.parametrize("quantised", [False, True])
