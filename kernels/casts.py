@@ -20,6 +20,7 @@ from torch import Tensor
 from harness import relations
 from harness.bounds import exact_bits
 from harness.case import Inputs, Launch
+from harness.lowering.targets import ALL
 from harness.spec import (
     Accepted,
     Bitwise,
@@ -42,10 +43,11 @@ from harness.strategies.values import (
     values,
 )
 from kernels import grid
-from kernels.grid import ON_GRID, to_e4m3
+from kernels.grid import ANYWHERE, ON_GRID, to_e4m3
 from oracles import formats, quantize
 
 BLOCKS = (1024, 128, 256)
+SHOWN = 256  # elements that coverage looks at; all of what a case sets outright is among them
 
 Launcher = Callable[[Tensors, Params], dict[str, Tensor]]
 
@@ -126,7 +128,7 @@ class CastCase:
             covered.append("several programs")
         if self.count == 0:
             covered.append("empty")
-        shown = self.values.build((min(self.count, 1024),), torch.device("cpu"), dtype=self.dtype)
+        shown = self.values.build((min(self.count, SHOWN),), torch.device("cpu"), dtype=self.dtype)
         return covered + content(shown, self.values.target)
 
     def narrow(self, output: str | None, index: tuple[int, ...]) -> CastCase:
@@ -238,11 +240,16 @@ _UNSIGNED_ZERO = _conversion(
 def _accepted(target: str) -> Lowering:
     """What Triton's own conversion does up to 3.8: right on sm_90, and shown to be wrong elsewhere."""
     if formats.by_name(target).bits != 8:
-        return Lowering()
+        return ANYWHERE
     through_fp16 = Accepted(
         hazard="rounding twice",
         because="up to triton 3.8 sm_89 goes by way of fp16, which `--lane cuda:sm_89` shows",
         targets=("sm_89",),
+    )
+    unknown = Accepted(
+        hazard="not analysed",
+        because="gfx950's own conversions have no model here, so that nothing is claimed of them",
+        targets=("gfx950",),
     )
     if target == "e4m3":
         overflowing = Accepted(
@@ -250,7 +257,8 @@ def _accepted(target: str) -> Lowering:
             because="gfx942 turns fp16 between 464 and 480 into NaN; `round_e4m3` clamps first",
             targets=("gfx942",),
         )
-        return Lowering(accepted=(through_fp16, overflowing))
+        accepted = (through_fp16, overflowing, unknown)
+        return Lowering(supports=grid.WITH_E4M3, accepted=accepted)
     in_software = tuple(
         Accepted(
             hazard=hazard,
@@ -265,7 +273,7 @@ def _accepted(target: str) -> Lowering:
             "wrong conversion",
         )
     )
-    return Lowering(accepted=(through_fp16, *in_software))
+    return Lowering(supports=ALL, accepted=(through_fp16, unknown, *in_software))
 
 
 def _spec(

@@ -19,7 +19,7 @@ from harness.bounds import exact_bits
 from harness.case import Inputs
 from harness.spec import Bitwise, Fault, KernelSpec, Params, Tensors
 from harness.strategies.values import POWER_KINDS
-from kernels import groups, powers
+from kernels import grid, groups, powers
 from kernels.groups import largest_magnitude, tile_of_groups
 from kernels.matrices import MatrixCase, matrices
 from kernels.powers import covering_exponent, power_of_two
@@ -191,6 +191,7 @@ SPEC = KernelSpec(
     faults=_FAULTS,
     reproducible=Bitwise(shown_by=_STALE),
     capturable=True,
+    lowering=grid.ANYWHERE,
     invariances=(
         relations.row_alone(["x"], ["y", "scale"]),
         relations.rows_permuted(["x"], ["y", "scale"]),

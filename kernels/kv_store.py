@@ -291,7 +291,7 @@ def _spec(kind: Literal["int8", "fp8"], faults: tuple[Fault, ...]) -> KernelSpec
         faults=(*_FAULTS, *faults),
         reproducible=Bitwise(shown_by=_GAP),
         capturable=True,
-        lowering=grid.ON_GRID,
+        lowering=grid.ON_GRID if kind == "fp8" else grid.ANYWHERE,
         invariances=(
             relations.rows_permuted(["k", "v", "indices"], [], unmoved=CACHES),
             others_skipped(),

@@ -247,6 +247,7 @@ INPLACE = KernelSpec(
     ),
     reproducible=Bitwise(shown_by=_GAP),
     capturable=True,
+    lowering=grid.ANYWHERE,
     invariances=(
         relations.row_alone(["x"], ["x"]),
         relations.rows_permuted(["x"], ["x"]),

@@ -10,8 +10,10 @@ from typing import Any
 
 import msgspec
 
+from harness.errors import SpecError
 from harness.lowering.findings import Hazard, Reading
 from harness.lowering.rules import RULES
+from harness.lowering.targets import ALL
 from harness.outcomes import Outcome
 from harness.spec import Accepted, KernelSpec
 from harness.summary import Entry
@@ -53,7 +55,16 @@ class Judged:
 
 
 def judge(reading: Reading, spec: KernelSpec) -> Judged:
-    """Part the hazards of `reading` into those that `spec` accepts and the others."""
+    """Part the hazards of `reading` into those that `spec` accepts and the others.
+
+    Raises SpecError where the spec's declaration names a target that does not exist.
+    """
+    declared = spec.lowering
+    named = {*declared.supports, *(name for each in declared.accepted for name in each.targets)}
+    if unknown := sorted(named - {*ALL}):
+        raise SpecError(
+            f"spec {spec.name!r}: its lowering names {unknown[0]!r}: choose from {', '.join(ALL)}"
+        )
     accepted, undeclared = [], []
     for hazard in reading.hazards:
         because = _accepting(hazard, reading.target, spec)
@@ -61,7 +72,7 @@ def judge(reading: Reading, spec: KernelSpec) -> Judged:
             undeclared.append(hazard)
         else:
             accepted.append((hazard, because))
-    refused = bool(reading.refusals) and reading.target in spec.lowering.supports
+    refused = bool(reading.refusals) and reading.target in declared.supports
     if refused or any(hazard.name != _UNKNOWN for hazard in undeclared):
         outcome = Outcome.FAILED
     elif reading.refusals and not reading.compiled:

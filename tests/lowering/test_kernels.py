@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from harness.discovery import find
-from harness.lowering import compile
-from harness.lowering.findings import Reading
+from harness.discovery import Found, find
+from harness.lowering import compile, report
+from harness.lowering.findings import Reading, Refusal
+from harness.outcomes import Outcome
 
 Read = Callable[..., Reading]
 
@@ -23,6 +24,34 @@ def dsrelu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Read:
         return compile.reading(find(["kernels.dsrelu"], [name])[0], "sm_90", fault=fault)
 
     return read
+
+
+@pytest.mark.parametrize("found", find(), ids=lambda found: found.spec.name)
+def test_a_refusal_of_sm_90_fails_every_kernel(found: Found) -> None:
+    """Every kernel says that sm_90 must compile, so that a compiler that refuses it is heard of."""
+    assert _refused(found, "sm_90") is Outcome.FAILED
+
+
+@pytest.mark.parametrize(
+    ("name", "outcome"),
+    [
+        ("cast_e4m3", Outcome.UNSUPPORTED),
+        ("kv_store_fp8", Outcome.UNSUPPORTED),
+        ("cast_e5m2", Outcome.FAILED),
+        ("kv_store_int8", Outcome.FAILED),
+        ("ue8m0_inplace", Outcome.FAILED),
+    ],
+)
+def test_sm_80_may_refuse_e4m3_alone(name: str, outcome: Outcome) -> None:
+    """There is no such type there; a kernel that stores none of it must compile."""
+    assert _refused(find([], [name])[0], "sm_80") is outcome
+
+
+def _refused(found: Found, target: str) -> Outcome:
+    """The verdict on a compiler that refuses a kernel."""
+    refusal = Refusal(sentence="no", variants=1, first="")
+    reading = Reading(kernel=found.spec.name, target=target, triton="0", refusals=(refusal,))
+    return report.judge(reading, found.spec).outcome
 
 
 @pytest.mark.slow

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from harness.discovery import Found
+from harness.errors import SpecError
 from harness.lowering import llir, report, rules
 from harness.lowering.findings import Reading
 from harness.lowering.memory import NotModelled
@@ -74,6 +75,22 @@ def test_a_refusal_of_a_supported_target_falls_short(
     assert report.judge(reading, spec).outcome is Outcome.UNSUPPORTED
     supporting = dataclasses.replace(spec, lowering=Lowering(supports=("sm_80",)))
     assert report.judge(reading, supporting).outcome is Outcome.FAILED
+
+
+@pytest.mark.parametrize(
+    "declared",
+    [
+        Lowering(supports=("sm_90", "sm90")),
+        Lowering(accepted=(Accepted(hazard="ties away", because="x", targets=("sm90",)),)),
+    ],
+)
+def test_a_declaration_of_no_target_is_named(
+    kernel: Callable[[str], Found], declared: Lowering
+) -> None:
+    """A misspelt target would never fail; it is one sentence with those that exist."""
+    spec = dataclasses.replace(kernel("adds").spec, lowering=declared)
+    with pytest.raises(SpecError, match=r"names 'sm90': choose from sm_80, sm_86"):
+        report.judge(Reading(kernel="adds", target="sm_90", triton="0"), spec)
 
 
 def test_an_accepted_hazard_no_longer_counts(read: Read, kernel: Callable[[str], Found]) -> None:
