@@ -1,0 +1,359 @@
+"""The gated delta rule by chunks of 64 tokens, forward and backward.
+
+What is computed is `oracles.delta`'s recurrence; `kernels.delta_contract` says what callers pass. Nothing
+waits for the device: how many chunks there are is found where they are computed. A `Precision` policy says
+which intermediates are kept in fp32; public types do not depend on it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import triton.language as tl
+from torch import Tensor
+
+from harness.case import Launch
+from harness.spec import Params, Tensors
+from kernels.delta_contract import CHUNK, Operands, Options, named_gates, of_case
+from kernels.delta_gradients import of_products, of_scores, of_units
+from kernels.delta_states import pass_gradients, pass_states
+from kernels.delta_within import within
+from oracles.precision import Precision
+
+_TRITON = {torch.bfloat16: tl.bfloat16, torch.float16: tl.float16, torch.float32: tl.float32}
+BLOCK_V = 32
+BLOCK_K = 64
+
+
+@dataclass(frozen=True, kw_only=True)
+class Saved:
+    """A forward pass's intermediates by chunk and value head, in the types that the policy gives them."""
+
+    scores: Tensor
+    wy: Tensor
+    qg: Tensor
+    kg: Tensor
+    u: Tensor
+    last: Tensor
+    inverse: Tensor | None
+    states: Tensor | None
+    v_new: Tensor | None
+
+
+def forward(
+    x: Operands, options: Options, launch: Launch, *, retain: bool = False
+) -> tuple[Tensor, Tensor, Saved | None]:
+    """(o [T, HV, V] as v, final state fp32, what `backward` can use again if `retain`)."""
+    saved = _within(x, options, launch, keep=retain)
+    o = torch.empty_like(x.v)
+    final = x.q.new_empty(x.state_shape, dtype=torch.float32)
+    _pass_states(x, options, launch, saved, o, final)
+    return o, final, saved if retain else None
+
+
+def backward(
+    x: Operands,
+    options: Options,
+    launch: Launch,
+    do: Tensor,
+    dfinal: Tensor,
+    saved: Saved | None = None,
+) -> dict[str, Tensor]:
+    """Gradients by name: dq, dk, dv, dg, db and dw or dbeta in their operands' types, the rest in fp32.
+
+    `do` is [T, HV, V] as v, `dfinal` fp32 like the final state. Without `saved` the forward pass's
+    intermediates are computed again. d_initial_state is there even where there was no initial state, and with raw
+    gates dA_log and ddt_bias even where there is no such parameter: those at zero. ValueError where `do` or `dfinal` do not fit.
+    """
+    x.require_gradients(do, dfinal)
+    if saved is None:
+        saved = _within(x, options, launch, keep=True)
+        _pass_states(x, options, launch, saved, None, None)
+    assert saved.states is not None
+    assert saved.v_new is not None
+    stored = _types(options.precision, x.v.dtype)
+    dv_new = torch.empty_like(saved.v_new, dtype=stored("dv_new"))
+    dstates = torch.empty_like(saved.states, dtype=stored("dstate"))
+    dinitial = torch.empty_like(dfinal)
+    padded_v = x.padded_values
+    block_v = min(BLOCK_V, padded_v)
+    scale = _scale(x, options)
+    how: dict[str, Any] = {"num_warps": launch.num_warps, "num_stages": launch.num_stages}
+    pass_gradients[(padded_v // block_v, x.value_heads, x.sequences)](
+        saved.wy,
+        saved.qg,
+        saved.kg,
+        saved.scores,
+        saved.last,
+        do,
+        dfinal,
+        x.cu_seqlens,
+        dv_new,
+        dstates,
+        dinitial,
+        len(x.q),
+        x.sequences,
+        scale,
+        V=x.values,
+        V_FIRST=x.state_v_first,
+        DSTATE=_TRITON[stored("dstate")],
+        DV_NEW=_TRITON[stored("dv_new")],
+        PADDED_V=padded_v,
+        BLOCK_V=block_v,
+        **x.meta,
+        **how,
+    )
+    return _operand_gradients(x, options, saved, do, dv_new, dstates, scale, how) | {
+        "d_initial_state": dinitial
+    }
+
+
+def _within(x: Operands, options: Options, launch: Launch, *, keep: bool) -> Saved:
+    stored = _types(options.precision, x.v.dtype)
+    meta, padded_v = x.meta, x.padded_values
+    chunks, padded_k = x.most_chunks, meta["PADDED_K"]
+
+    def room(name: str, *shape: int) -> Tensor:
+        kind = torch.float32 if name == "last" else stored(name)
+        return x.q.new_empty((chunks, x.value_heads, *shape), dtype=kind)
+
+    saved = Saved(
+        scores=room("scores", CHUNK, CHUNK),
+        wy=room("w", CHUNK, padded_k),
+        qg=room("qg", CHUNK, padded_k),
+        kg=room("kg", CHUNK, padded_k),
+        u=room("u", CHUNK, padded_v),
+        last=room("last", padded_k),
+        inverse=room("inverse", CHUNK, CHUNK) if keep else None,
+        states=room("state", padded_k, padded_v) if keep else None,
+        v_new=room("v_new", CHUNK, padded_v) if keep else None,
+    )
+    within[(chunks, x.value_heads)](
+        x.q,
+        x.k,
+        x.v,
+        x.g,
+        x.b,
+        x.w,
+        x.a_log,
+        x.dt_bias,
+        x.cu_seqlens,
+        saved.scores,
+        saved.inverse,
+        saved.u,
+        saved.wy,
+        saved.qg,
+        saved.kg,
+        saved.last,
+        len(x.q),
+        x.sequences,
+        _scale(x, options),
+        options.lower_bound,
+        GROUPS=x.value_heads // x.heads,
+        V=x.values,
+        GATE=options.gate,
+        NORMALISE=options.normalise,
+        SCALAR=x.scalar,
+        QK=_TRITON[stored("qk")],
+        INVERSE=_TRITON[stored("inverse")],
+        WRITE=_TRITON[stored("write")],
+        ERASE=_TRITON[stored("erase")],
+        PADDED_V=padded_v,
+        **meta,
+        num_warps=launch.num_warps,
+        num_stages=launch.num_stages,
+    )
+    return saved
+
+
+def _pass_states(
+    x: Operands,
+    options: Options,
+    launch: Launch,
+    saved: Saved,
+    o: Tensor | None,
+    final: Tensor | None,
+) -> None:
+    stored = _types(options.precision, x.v.dtype)
+    padded_v = x.padded_values
+    block_v = min(BLOCK_V, padded_v)
+    pass_states[(padded_v // block_v, x.value_heads, x.sequences + 1)](
+        saved.u,
+        saved.wy,
+        saved.qg,
+        saved.kg,
+        saved.scores,
+        saved.last,
+        x.cu_seqlens,
+        x.initial_state,
+        o,
+        final,
+        saved.states,
+        saved.v_new,
+        len(x.q),
+        x.sequences,
+        _scale(x, options),
+        V=x.values,
+        V_FIRST=x.state_v_first,
+        STATE=_TRITON[stored("state")],
+        V_NEW=_TRITON[stored("v_new")],
+        PADDED_V=padded_v,
+        BLOCK_V=block_v,
+        **x.meta,
+        num_warps=launch.num_warps,
+        num_stages=launch.num_stages,
+    )
+
+
+def _operand_gradients(
+    x: Operands,
+    options: Options,
+    saved: Saved,
+    do: Tensor,
+    dv_new: Tensor,
+    dstates: Tensor,
+    scale: float,
+    how: dict[str, Any],
+) -> dict[str, Tensor]:
+    stored = _types(options.precision, x.v.dtype)
+    meta, padded_v = x.meta, x.padded_values
+    chunks, padded_k = x.most_chunks, meta["PADDED_K"]
+    block_k = min(BLOCK_K, padded_k)
+    blocks = padded_k // block_k
+    tokens, heads = len(x.q), x.value_heads
+    shared = {
+        "GROUPS": heads // x.heads,
+        "GATE": options.gate,
+        "NORMALISE": options.normalise,
+        "SCALAR": x.scalar,
+        "QK": _TRITON[stored("qk")],
+        "PARTS": blocks + 1,
+    }
+
+    def room(*shape: int) -> Tensor:
+        return x.q.new_empty(shape, dtype=torch.float32)
+
+    by_keys = [room(chunks, heads, CHUNK, padded_k) for _ in range(3)]
+    dscores, dlower = (room(chunks, heads, CHUNK, CHUNK) for _ in range(2))
+    dlast = room(chunks, heads, padded_k)
+    dv = torch.empty_like(x.v)
+    dbeta = room(tokens, heads, blocks + 1) if x.scalar else None
+    db, dw = (torch.empty_like(gate) if dbeta is None else dbeta for gate in (x.b, x.w))
+    of_products[(chunks, heads)](
+        x.k,
+        x.v,
+        x.g,
+        x.b,
+        x.w,
+        x.a_log,
+        x.dt_bias,
+        x.cu_seqlens,
+        saved.inverse,
+        saved.states,
+        saved.v_new,
+        do,
+        dv_new,
+        dstates,
+        *by_keys,
+        dscores,
+        dlower,
+        dlast,
+        dv,
+        dw,
+        tokens,
+        x.sequences,
+        scale,
+        options.lower_bound,
+        V=x.values,
+        WRITE=_TRITON[stored("write")],
+        ERASE=_TRITON[stored("erase")],
+        DW=_TRITON[stored("dw")],
+        DINVERSE=_TRITON[stored("dinverse")],
+        PADDED_V=padded_v,
+        BLOCK_V=min(BLOCK_V, padded_v),
+        **shared,
+        **meta,
+        **how,
+    )
+    dq_rows, dk_rows = (room(tokens, heads, x.keys) for _ in range(2))
+    dg = torch.empty_like(x.g)
+    da_log = None if options.gate == "log" else room(chunks, heads, blocks)
+    dbias = None if options.gate == "log" else room(chunks, heads, padded_k)
+    of_scores[(chunks, heads, blocks)](
+        x.q,
+        x.k,
+        x.g,
+        x.b,
+        x.a_log,
+        x.dt_bias,
+        x.cu_seqlens,
+        *by_keys,
+        dscores,
+        dlower,
+        dlast,
+        dq_rows,
+        dk_rows,
+        dg,
+        db,
+        da_log,
+        dbias,
+        tokens,
+        x.sequences,
+        options.lower_bound,
+        BLOCK_K=block_k,
+        **shared,
+        **meta,
+        **how,
+    )
+    found = {"dv": dv, "dg": dg}
+    for name, operand, rows in (("dq", x.q, dq_rows), ("dk", x.k, dk_rows)):
+        found[name] = torch.empty_like(operand)
+        of_units[(-(-tokens // CHUNK), x.heads)](
+            operand,
+            rows,
+            x.cu_seqlens,
+            found[name],
+            tokens,
+            x.sequences,
+            x.heads,
+            GROUPS=shared["GROUPS"],
+            K=x.keys,
+            NORMALISE=options.normalise,
+            PADDED_K=padded_k,
+            **how,
+        )
+    if dbeta is not None:
+        db = dw = dbeta.sum(-1).to(x.b.dtype)
+    found |= named_gates(x, db, dw)
+    if da_log is not None and dbias is not None:
+        found["dA_log"] = da_log.sum((0, 2))
+        found["ddt_bias"] = dbias.sum(0)[:, : x.keys].contiguous()
+    return found
+
+
+def _scale(x: Operands, options: Options) -> float:
+    return x.keys**-0.5 if options.scale is None else options.scale
+
+
+def _types(precision: Precision, dtype: torch.dtype) -> Any:
+    def of(name: str) -> torch.dtype:
+        return torch.float32 if name in precision.fp32 else dtype
+
+    return of
+
+
+def launch(tensors: Tensors, params: Params) -> dict[str, Tensor]:
+    """`forward` on the tensors of a case: o and final_state."""
+    x, options = of_case(tensors, params)
+    o, final, _ = forward(x, options, params["launch"])
+    return {"o": o, "final_state": final}
+
+
+def launch_vjp(tensors: Tensors, params: Params) -> dict[str, Tensor]:
+    """`backward` on the tensors of a case, after a forward pass that retains its intermediates or not."""
+    x, options = of_case(tensors, params)
+    how = params["launch"]
+    saved = forward(x, options, how, retain=True)[2] if params["retain"] else None
+    return backward(x, options, how, tensors["do"], tensors["dht"], saved)

@@ -1,0 +1,158 @@
+"""The passes over a sequence's chunks: states forward, with the output, and their gradients backward.
+
+One program carries BLOCK_V columns of the state of one sequence and value head through its chunks in turn,
+in fp32. Notation of `oracles.delta_chunk`.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from kernels.delta_tiles import CHUNK, find_sequence, load_tile, product, row_places
+
+
+@triton.jit
+def state_places(
+    ptr, number, first_column, K: tl.constexpr, V: tl.constexpr, V_FIRST: tl.constexpr,
+    PADDED_K: tl.constexpr, BLOCK_V: tl.constexpr,
+):  # fmt: skip
+    """(pointers [PADDED_K, BLOCK_V], mask) of columns of state `number`, laid out [V, K] if V_FIRST."""
+    row = tl.arange(0, PADDED_K)[:, None]
+    column = first_column + tl.arange(0, BLOCK_V)[None, :]
+    start = ptr + number.to(tl.int64) * (K * V)
+    inner = column * K + row if V_FIRST else row * V + column
+    return start + inner, (row < K) & (column < V)
+
+
+@triton.jit
+def columns_of(
+    ptr, tile, first_column, HEIGHT: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr
+):
+    """Pointers [HEIGHT, BLOCK] to columns of tile `tile` of a workspace [.., HEIGHT, WIDTH]."""
+    row = tl.arange(0, HEIGHT)[:, None]
+    column = first_column + tl.arange(0, BLOCK)[None, :]
+    return ptr + tile.to(tl.int64) * (HEIGHT * WIDTH) + row * WIDTH + column
+
+
+@triton.jit
+def pass_states(
+    u_ptr,
+    wy_ptr,
+    qg_ptr,
+    kg_ptr,
+    scores_ptr,
+    last_ptr,
+    cu_ptr,
+    initial_ptr,
+    o_ptr,
+    final_ptr,
+    states_ptr,
+    v_new_ptr,
+    tokens,
+    sequences,
+    scale,
+    HEADS: tl.constexpr,
+    K: tl.constexpr,
+    V: tl.constexpr,
+    V_FIRST: tl.constexpr,
+    STATE: tl.constexpr,
+    V_NEW: tl.constexpr,
+    N: tl.constexpr,
+    PADDED_K: tl.constexpr,
+    PADDED_V: tl.constexpr,
+    BLOCK_V: tl.constexpr,
+):
+    """Writes o and the final state where `o_ptr` is given, states and v_new where `states_ptr` is."""
+    column, head, sequence = tl.program_id(0) * BLOCK_V, tl.program_id(1), tl.program_id(2)
+    first, end, chunk = find_sequence(cu_ptr, tokens, sequences, sequence, N)
+    if sequence == sequences:
+        if o_ptr is not None:
+            for row in range(first, end, CHUNK):
+                place, mask = row_places(o_ptr, row, end, HEADS, head, column, V, BLOCK_V)
+                tl.store(place, tl.zeros((CHUNK, BLOCK_V), o_ptr.dtype.element_ty), mask=mask)
+        return
+    number = sequence * HEADS + head
+    if initial_ptr is None:
+        state = tl.zeros((PADDED_K, BLOCK_V), tl.float32)
+    else:
+        place, mask = state_places(initial_ptr, number, column, K, V, V_FIRST, PADDED_K, BLOCK_V)
+        state = tl.load(place, mask=mask, other=0.0)
+    for step in range(tl.cdiv(end - first, CHUNK)):
+        tile = (chunk + step) * HEADS + head
+        wy = load_tile(wy_ptr, tile, CHUNK, PADDED_K)
+        u = tl.load(columns_of(u_ptr, tile, column, CHUNK, PADDED_V, BLOCK_V))
+        kg = load_tile(kg_ptr, tile, CHUNK, PADDED_K)
+        decay = tl.load(last_ptr + tile * PADDED_K + tl.arange(0, PADDED_K))
+        snapshot = state.to(STATE)
+        v_new = (u.to(tl.float32) - product(wy, snapshot)).to(V_NEW)
+        if states_ptr is not None:
+            tl.store(columns_of(states_ptr, tile, column, PADDED_K, PADDED_V, BLOCK_V), snapshot)
+            tl.store(columns_of(v_new_ptr, tile, column, CHUNK, PADDED_V, BLOCK_V), v_new)
+        if o_ptr is not None:
+            qg = load_tile(qg_ptr, tile, CHUNK, PADDED_K)
+            scores = load_tile(scores_ptr, tile, CHUNK, CHUNK)
+            o = scale * product(qg, snapshot) + product(scores, v_new)
+            place, mask = row_places(
+                o_ptr, first + step * CHUNK, end, HEADS, head, column, V, BLOCK_V
+            )
+            tl.store(place, o.to(o_ptr.dtype.element_ty), mask=mask)
+        state = decay[:, None] * state + product(kg.trans(), v_new)
+    if final_ptr is not None:
+        place, mask = state_places(final_ptr, number, column, K, V, V_FIRST, PADDED_K, BLOCK_V)
+        tl.store(place, state, mask=mask)
+
+
+@triton.jit
+def pass_gradients(
+    wy_ptr,
+    qg_ptr,
+    kg_ptr,
+    scores_ptr,
+    last_ptr,
+    do_ptr,
+    dfinal_ptr,
+    cu_ptr,
+    dv_new_ptr,
+    dstates_ptr,
+    dinitial_ptr,
+    tokens,
+    sequences,
+    scale,
+    HEADS: tl.constexpr,
+    K: tl.constexpr,
+    V: tl.constexpr,
+    V_FIRST: tl.constexpr,
+    DSTATE: tl.constexpr,
+    DV_NEW: tl.constexpr,
+    N: tl.constexpr,
+    PADDED_K: tl.constexpr,
+    PADDED_V: tl.constexpr,
+    BLOCK_V: tl.constexpr,
+):
+    """From the last chunk to the first: the gradients of v_new, of states at chunk ends, of initial ones."""
+    column, head, sequence = tl.program_id(0) * BLOCK_V, tl.program_id(1), tl.program_id(2)
+    first, end, chunk = find_sequence(cu_ptr, tokens, sequences, sequence, N)
+    number = sequence * HEADS + head
+    place, mask = state_places(dfinal_ptr, number, column, K, V, V_FIRST, PADDED_K, BLOCK_V)
+    state = tl.load(place, mask=mask, other=0.0)
+    chunks = tl.cdiv(end - first, CHUNK)
+    for back in range(chunks):
+        step = chunks - 1 - back
+        tile = (chunk + step) * HEADS + head
+        snapshot = state.to(DSTATE)
+        tl.store(columns_of(dstates_ptr, tile, column, PADDED_K, PADDED_V, BLOCK_V), snapshot)
+        place, mask = row_places(do_ptr, first + step * CHUNK, end, HEADS, head, column, V, BLOCK_V)
+        do = tl.load(place, mask=mask, other=0.0)
+        scores = load_tile(scores_ptr, tile, CHUNK, CHUNK)
+        kg = load_tile(kg_ptr, tile, CHUNK, PADDED_K)
+        dv_new = (product(scores.trans(), do) + product(kg, snapshot)).to(DV_NEW)
+        tl.store(columns_of(dv_new_ptr, tile, column, CHUNK, PADDED_V, BLOCK_V), dv_new)
+        qg = load_tile(qg_ptr, tile, CHUNK, PADDED_K)
+        wy = load_tile(wy_ptr, tile, CHUNK, PADDED_K)
+        decay = tl.load(last_ptr + tile * PADDED_K + tl.arange(0, PADDED_K))
+        state = (
+            decay[:, None] * state + scale * product(qg.trans(), do) - product(wy.trans(), dv_new)
+        )
+    place, mask = state_places(dinitial_ptr, number, column, K, V, V_FIRST, PADDED_K, BLOCK_V)
+    tl.store(place, state, mask=mask)

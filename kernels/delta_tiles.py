@@ -1,0 +1,281 @@
+"""Tiles of packed delta-rule operands: which rows a chunk has, gates, normalisation, decayed halves.
+
+Rows of all sequences lie one after another; `cu_seqlens` [N + 1] says where each begins. The rows past its
+last entry are nobody's: they are counted as one more sequence, number N, so that somebody writes the zeros
+that are their outputs.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+CHUNK = tl.constexpr(64)
+LEVELS = tl.constexpr(6)  # a chunk is halved so many times
+LOG2_E = tl.constexpr(1.4426950408889634)
+EPSILON = tl.constexpr(1e-6)
+
+
+@triton.jit
+def extents(cu_ptr, tokens, sequences, N: tl.constexpr):
+    """(number, first row, end) of every sequence and of nobody's rows, int32 [N], N a power of two."""
+    index = tl.arange(0, N)
+    start = tl.load(cu_ptr + index, mask=index <= sequences, other=0)
+    stop = tl.load(cu_ptr + index + 1, mask=index < sequences, other=0)
+    return index, start, tl.where(index == sequences, tokens, stop)
+
+
+@triton.jit
+def find_chunk(cu_ptr, tokens, sequences, number, N: tl.constexpr):
+    """(sequence, first row, end of the sequence) of chunk `number`; N or more where there is none."""
+    index, start, stop = extents(cu_ptr, tokens, sequences, N)
+    chunks = tl.cdiv(stop - start, CHUNK)
+    ends = tl.cumsum(chunks, 0)
+    sequence = tl.sum((ends <= number).to(tl.int32), 0)
+    mine = index == sequence
+    first = tl.sum(tl.where(mine, start + (number - ends + chunks) * CHUNK, 0), 0)
+    return sequence, first, tl.sum(tl.where(mine, stop, 0), 0)
+
+
+@triton.jit
+def find_sequence(cu_ptr, tokens, sequences, number, N: tl.constexpr):
+    """(first row, end, number of its first chunk) of sequence `number`."""
+    index, start, stop = extents(cu_ptr, tokens, sequences, N)
+    mine = index == number
+    before = tl.sum(tl.where(index < number, tl.cdiv(stop - start, CHUNK), 0), 0)
+    return tl.sum(tl.where(mine, start, 0), 0), tl.sum(tl.where(mine, stop, 0), 0), before
+
+
+@triton.jit
+def row_places(ptr, first, end, heads, head, column, WIDTH: tl.constexpr, BLOCK: tl.constexpr):
+    """(pointers [64, BLOCK], mask) of columns `column` on of a tensor [T, heads, WIDTH]."""
+    row = first + tl.arange(0, CHUNK)
+    index = column + tl.arange(0, BLOCK)
+    place = ptr + (row.to(tl.int64)[:, None] * heads + head) * WIDTH + index[None, :]
+    return place, (row < end)[:, None] & (index < WIDTH)[None, :]
+
+
+@triton.jit
+def load_rows(ptr, first, end, heads, head, column, WIDTH: tl.constexpr, BLOCK: tl.constexpr):
+    """What lies there, in its own type, zeros past the end."""
+    place, mask = row_places(ptr, first, end, heads, head, column, WIDTH, BLOCK)
+    return tl.load(place, mask=mask, other=0.0)
+
+
+@triton.jit
+def store_rows(
+    ptr, values, first, end, heads, head, column, WIDTH: tl.constexpr, BLOCK: tl.constexpr
+):
+    """The counterpart of `load_rows`, rounded to the tensor's type."""
+    place, mask = row_places(ptr, first, end, heads, head, column, WIDTH, BLOCK)
+    tl.store(place, values.to(ptr.dtype.element_ty), mask=mask)
+
+
+@triton.jit
+def load_gate(
+    ptr,
+    first,
+    end,
+    heads,
+    head,
+    column,
+    WIDTH: tl.constexpr,
+    BLOCK: tl.constexpr,
+    SCALAR: tl.constexpr,
+):
+    """A gate as fp32 [64, BLOCK], one number a token and head repeated where it is SCALAR."""
+    if SCALAR:
+        one = load_rows(ptr, first, end, heads, head, 0, 1, 1).to(tl.float32)
+        inside = (column + tl.arange(0, BLOCK) < WIDTH)[None, :]
+        gate = tl.where(inside, tl.broadcast_to(one, (CHUNK, BLOCK)), 0.0)
+    else:
+        gate = load_rows(ptr, first, end, heads, head, column, WIDTH, BLOCK).to(tl.float32)
+    return gate
+
+
+@triton.jit
+def inverse_norm(x, NORMALISE: tl.constexpr):
+    """1 / sqrt(sum x^2 + 1e-6) of each row of fp32 `x`, [64, 1]; ones where nothing is normalised."""
+    norm = tl.full((CHUNK,), 1.0, tl.float32)
+    if NORMALISE:
+        norm = 1.0 / tl.sqrt_rn(tl.sum(x * x, 1) + EPSILON)
+    return norm[:, None]
+
+
+@triton.jit
+def load_norm(
+    ptr, first, end, heads, head, WIDTH: tl.constexpr, PADDED: tl.constexpr, NORMALISE: tl.constexpr
+):
+    """`inverse_norm` of whole rows."""
+    x = load_rows(ptr, first, end, heads, head, 0, WIDTH, PADDED).to(tl.float32)
+    return inverse_norm(x, NORMALISE)
+
+
+@triton.jit
+def load_unit(
+    ptr,
+    first,
+    end,
+    heads,
+    head,
+    WIDTH: tl.constexpr,
+    PADDED: tl.constexpr,
+    NORMALISE: tl.constexpr,
+    STORED: tl.constexpr,
+):
+    """Rows of q or k, normalised if asked for and rounded to STORED, as fp32."""
+    x = load_rows(ptr, first, end, heads, head, 0, WIDTH, PADDED).to(tl.float32)
+    return (x * inverse_norm(x, NORMALISE)).to(STORED).to(tl.float32)
+
+
+@triton.jit
+def factor(a_log_ptr, head):
+    """e^A_log of a head, 1 where there is no A_log."""
+    a = 1.0
+    if a_log_ptr is not None:
+        a = tl.exp(tl.load(a_log_ptr + head))
+    return a
+
+
+@triton.jit
+def biased(
+    ptr, bias_ptr, first, end, heads, head, column, WIDTH: tl.constexpr, BLOCK: tl.constexpr
+):
+    """Raw gates plus the head's dt_bias, fp32 [64, BLOCK]."""
+    x = load_rows(ptr, first, end, heads, head, column, WIDTH, BLOCK).to(tl.float32)
+    if bias_ptr is not None:
+        index = column + tl.arange(0, BLOCK)
+        x += tl.load(bias_ptr + head * WIDTH + index, mask=index < WIDTH, other=0.0)[None, :]
+    return x
+
+
+@triton.jit
+def steep(x, a):
+    """a * x, zero where x is, however steep."""
+    return tl.where(x == 0.0, 0.0, a * x)
+
+
+@triton.jit
+def softplus(x):
+    """log(1 + e^x), to full relative precision where it is small as well."""
+    small = tl.exp(-tl.abs(x))
+    series = small * (1.0 - small * (0.5 - small * (1.0 / 3.0)))
+    return tl.maximum(x, 0.0) + tl.where(small < 1.0 / 64.0, series, tl.log(1.0 + small))
+
+
+@triton.jit
+def activated(x, a, lower_bound, GATE: tl.constexpr):
+    """The log-decay of biased raw gates."""
+    if GATE == "bounded":
+        x = lower_bound * tl.sigmoid(steep(x, a))
+    elif GATE == "plain":
+        x = -a * softplus(x)
+    return x
+
+
+@triton.jit
+def load_decay(
+    g_ptr,
+    a_log_ptr,
+    bias_ptr,
+    first,
+    end,
+    heads,
+    head,
+    column,
+    lower_bound,
+    GATE: tl.constexpr,
+    WIDTH: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """The cumulative log-decay of a chunk, fp32 [64, BLOCK]; rows past the end add nothing."""
+    x = biased(g_ptr, bias_ptr, first, end, heads, head, column, WIDTH, BLOCK)
+    g = activated(x, factor(a_log_ptr, head), lower_bound, GATE)
+    row = first + tl.arange(0, CHUNK)
+    inside = (row < end)[:, None] & (column + tl.arange(0, BLOCK) < WIDTH)[None, :]
+    return tl.cumsum(tl.where(inside, g, 0.0), 0)
+
+
+@triton.jit
+def raw_gradient(x, dg, a, lower_bound, GATE: tl.constexpr):
+    """(gradient of biased raw gates `x`, that of A_log per element), from the log-decay's `dg`."""
+    if GATE == "bounded":
+        z = steep(x, a)
+        slope = dg * lower_bound * tl.sigmoid(z) * tl.sigmoid(-z)
+        dx = tl.where(slope == 0.0, 0.0, slope * a)
+        da_log = dx * x
+    elif GATE == "plain":
+        dx = -a * tl.sigmoid(x) * dg
+        da_log = dg * activated(x, a, lower_bound, GATE)
+    else:
+        dx = dg
+        da_log = tl.zeros_like(dg)
+    return dx, da_log
+
+
+@triton.jit
+def natural_exp(x):
+    """e^x by the hardware's power of two."""
+    return tl.exp2(x * LOG2_E)
+
+
+@triton.jit
+def last_row(x):
+    """The last row of [64, PADDED] as [1, PADDED]."""
+    row = tl.arange(0, CHUNK)
+    return tl.sum(tl.where((row == CHUNK - 1)[:, None], x, 0.0), 0)[None, :]
+
+
+@triton.jit
+def lower_half(LEVEL: tl.constexpr):
+    """Which rows lie in the lower half of their block of 2 * 2^LEVEL rows."""
+    return (tl.arange(0, CHUNK) >> LEVEL) & 1 == 1
+
+
+@triton.jit
+def quarter(LEVEL: tl.constexpr):
+    """Which of [64, 64] lie in the lower-left quarter of a diagonal block of 2 * 2^LEVEL."""
+    block = tl.arange(0, CHUNK) >> (LEVEL + 1)
+    lower = lower_half(LEVEL)
+    return (block[:, None] == block[None, :]) & lower[:, None] & (lower == 0)[None, :]
+
+
+@triton.jit
+def half_decay(decay, LEVEL: tl.constexpr):
+    """Each row's decay, from its block's first lower row if it is lower, else until that row.
+
+    Neither looks past the row that a product of the two belongs to, and neither exceeds 1.
+    """
+    PADDED: tl.constexpr = decay.shape[1]
+    HEIGHT: tl.constexpr = 2 << LEVEL
+    blocks = decay.reshape(CHUNK // HEIGHT, HEIGHT, PADDED)
+    first_lower = (tl.arange(0, HEIGHT) == HEIGHT // 2)[None, :, None]
+    reference = tl.sum(tl.where(first_lower, blocks, 0.0), 1)
+    distance = (blocks - reference[:, None, :]).reshape(CHUNK, PADDED)
+    return natural_exp(tl.where(lower_half(LEVEL)[:, None], distance, -distance))
+
+
+@triton.jit
+def product(a, b):
+    """a @ b in fp32; where one of them is fp32, a tensor core reads both as tf32."""
+    if a.dtype == tl.float32 or b.dtype == tl.float32:
+        return tl.dot(a.to(tl.float32), b.to(tl.float32), input_precision="tf32")
+    return tl.dot(a, b)
+
+
+@triton.jit
+def load_tile(ptr, number, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    """Tile `number` of a workspace [.., ROWS, COLUMNS]."""
+    row, column = tl.arange(0, ROWS), tl.arange(0, COLUMNS)
+    start = ptr + number.to(tl.int64) * (ROWS * COLUMNS)
+    return tl.load(start + row[:, None] * COLUMNS + column[None, :])
+
+
+@triton.jit
+def store_tile(ptr, number, values):
+    """The counterpart of `load_tile`, rounded to the workspace's type."""
+    ROWS: tl.constexpr = values.shape[0]
+    COLUMNS: tl.constexpr = values.shape[1]
+    row, column = tl.arange(0, ROWS), tl.arange(0, COLUMNS)
+    start = ptr + number.to(tl.int64) * (ROWS * COLUMNS)
+    tl.store(start + row[:, None] * COLUMNS + column[None, :], values.to(ptr.dtype.element_ty))

@@ -1,0 +1,142 @@
+"""The adjoint of the gated delta rule in chunks, exactly or with the roundings of what a kernel stores.
+
+Notation of `oracles.delta_chunk`. With d the gradient of what follows it, per chunk (differentiated from
+the chunk form; agrees with `oracles.delta.adjoint`):
+
+    dscores = do n^T                        dn    = scores^T do + kg dS_out
+    dw_wy   = -dn S^T                       dA    = dn (w * v)^T + dw_wy (b * k * e^G)^T
+    dL      = -A^T dA A^T                   dS    = Diag(e^(G_last)) dS_out + scale * qg^T do - w_wy^T dn
+
+and dG, the gradient of the cumulative log-decay, is what each factor e^G hands back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from oracles.delta import Tokens
+from oracles.delta_chunk import (
+    Chunks,
+    Operand,
+    Pass,
+    Within,
+    as_is,
+    chunked,
+    faded,
+    passed,
+    within,
+)
+from oracles.precision import Store, exact
+
+
+def adjoint(
+    x: Tokens,
+    scale: float,
+    initial: Tensor,
+    lengths: Sequence[int],
+    do: Tensor,
+    dfinal: Tensor,
+    *,
+    store: Store = exact,
+    operand: Operand = as_is,
+    solve: Operand = as_is,
+) -> tuple[Tokens, Tensor]:
+    """Gradients of the operands and of the initial state, as `oracles.delta.adjoint` gives them."""
+    chunks = chunked(lengths, len(x.q))
+    parts = Tokens(**{name: chunks.split(value) for name, value in x.named().items()})
+    c = within(parts, scale, store, operand, solve)
+    run = passed(c, chunks, scale, initial, store, operand)
+    dout = chunks.split(do)
+    dn, dstates, dinitial = _reversed(c, chunks, scale, dout, dfinal, store, operand)
+    grads = _within_adjoint(parts, c, run, scale, dout, dn, dstates, store, operand)
+    return Tokens(**{name: chunks.joined(g) for name, g in grads.named().items()}), dinitial
+
+
+def _reversed(
+    c: Within,
+    chunks: Chunks,
+    scale: float,
+    do: Tensor,
+    dfinal: Tensor,
+    store: Store,
+    operand: Operand,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """(gradients of v_new, of the states at chunk ends as read, of the initial states)."""
+    running = list(dfinal.clone())
+    dn = torch.zeros_like(c.u)
+    dstates = [dfinal.new_zeros(dfinal.shape[1:])] * len(chunks.sequence)
+    for i, n in reversed(list(enumerate(chunks.sequence))):
+        dstates[i] = store("dstate", running[n])
+        local = operand(c.scores[i]).mT @ operand(do[i])
+        dn[i] = store("dv_new", local + operand(c.kg[i]) @ operand(dstates[i]))
+        running[n] = (
+            c.last[i][..., None] * running[n]
+            + scale * (operand(c.qg[i]).mT @ operand(do[i]))
+            - operand(c.w[i]).mT @ operand(dn[i])
+        )
+    kept = torch.stack(dstates) if dstates else dfinal.new_zeros(0, *dfinal.shape[1:])
+    return dn, kept, torch.stack(running) if running else dfinal
+
+
+def _within_adjoint(
+    x: Tokens,
+    c: Within,
+    run: Pass,
+    scale: float,
+    do: Tensor,
+    dn: Tensor,
+    dstates: Tensor,
+    store: Store,
+    operand: Operand,
+) -> Tokens:
+    """Gradients of the operands of each chunk [C, H, 64, ...]."""
+    grown, fading = c.decay.exp(), (c.decay[..., -1:, :] - c.decay).exp()
+    dq = scale * (operand(do) @ operand(run.states).mT) * grown
+    dk = (operand(run.v_new) @ operand(dstates).mT) * fading
+    dlast = (run.states * dstates).sum(-1) * c.last + store("ddecay", c.k * dk).sum(-2)
+    ddecay = store("ddecay", c.q * dq) - store("ddecay", c.k * dk)
+    ddecay[..., -1, :] += store("ddecay", dlast)
+
+    dw = store("dw", -(operand(dn) @ operand(run.states).mT))
+    dinverse = operand(dn) @ operand(c.write).mT + operand(dw) @ operand(c.erase).mT
+    dinverse = store("dinverse", dinverse.tril(-1))
+    half = store("dinverse", operand(c.inverse).mT @ operand(dinverse))
+    dlower = -(operand(half) @ operand(c.inverse).mT).tril(-1)
+    dwrite = operand(c.inverse).mT @ operand(dn)
+    derase = operand(c.inverse).mT @ operand(dw)
+    dbk = derase * grown
+    ddecay = ddecay + store("ddecay", dbk * x.b * c.k)
+
+    dscores = scale * (operand(do) @ operand(run.v_new).mT).tril()
+    dq_in, dbk_in, dk_in = _scores_adjoint(x.b * c.k, c, dscores, dlower, operand)
+    ddecay = ddecay + store("ddecay", c.q * dq_in) + store("ddecay", x.b * c.k * dbk_in)
+    ddecay = ddecay - store("ddecay", c.k * dk_in)
+    diagonal = torch.diagonal(dscores, dim1=-2, dim2=-1)[..., None]
+    dbk = dbk + dbk_in
+    return Tokens(
+        q=dq + dq_in + diagonal * c.k,
+        k=dk + dk_in + diagonal * c.q + x.b * dbk,
+        v=x.w * dwrite,
+        g=ddecay.flip(-2).cumsum(-2).flip(-2),
+        b=c.k * dbk,
+        w=x.v * dwrite,
+    )
+
+
+def _scores_adjoint(
+    bk: Tensor, c: Within, dscores: Tensor, dlower: Tensor, operand: Operand
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Gradients of q, of b * k and of k by the decayed products below the diagonal."""
+    dq, dbk, dk = (torch.zeros_like(c.q) for _ in range(3))
+    for upper, under, mask in faded(c.decay):
+        by_q = operand(torch.where(mask, dscores, 0.0))
+        by_bk = operand(torch.where(mask, dlower, 0.0))
+        right = operand(upper.of(c.k))
+        dq = dq + under.of(by_q @ right)
+        dbk = dbk + under.of(by_bk @ right)
+        left = by_q.mT @ operand(under.of(c.q)) + by_bk.mT @ operand(under.of(bk))
+        dk = dk + upper.of(left)
+    return dq, dbk, dk

@@ -1,0 +1,378 @@
+"""What the delta-rule kernels answer: exact, as their storage makes it, and what fp32 arithmetic may add.
+
+Every answer is a `Modelled`. The exact part is the recurrence in float64, or its adjoint, of the operands as
+callers have them: gates, normalisation and grouped heads included. The model is the chunk form with the
+intermediates rounded that the policy does not keep in fp32, and operands of products cut as tensor cores cut
+them.
+
+The model. Roundings depend on the last bits of what is rounded, and those on the order of fp32 additions: a
+kernel's errors are not the model's, but of their size. Where a row hangs on few numbers its error may be
+small by luck; so the model rounds on eight grids (see `oracles.precision.storing`), all at once as so many
+more heads, and each row answers with its farthest sample.
+
+The floor. Rounding an output to its type may cost half a unit in the last place of each element. A product
+of two [64, n] operands errs by at most n units of 2^-24 of the product of magnitudes (Higham, Accuracy and
+Stability of Numerical Algorithms, 2nd ed., §3.1; a tensor core's cuts are twice that). Rounding its
+operands to bf16 errs by about 2^-9 of the same magnitudes, and whatever follows carries both alike. So the
+error of the chunk form with every intermediate and operand rounded to bf16, times 2 n 2^-24 / 2^-9, stands
+for that of the arithmetic. A cumulative log-decay G adds at most 8 * 2^-24 |G| to an exponent: a scan of 64
+is 6 additions deep, and the gate and the change of base round once each. What is subnormal on the way may
+be flushed to zero: 2^-126 for each term of a sum.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+
+from oracles import delta, delta_chunk, delta_chunk_adjoint
+from oracles.delta import Tokens
+from oracles.delta_chunk import CHUNK, Operand
+from oracles.delta_gates import (
+    GateParameters,
+    activated,
+    activated_adjoint,
+    normalised,
+    normalised_adjoint,
+)
+from oracles.formats import BF16, Floats
+from oracles.modelled import Modelled
+from oracles.precision import (
+    BACKWARD,
+    FORMATS,
+    FORWARD,
+    Precision,
+    Store,
+    exact,
+    named,
+    nearest,
+    storing,
+    tf32,
+)
+
+UNIT: Final = 2.0**-24
+COARSE: Final = 2.0**-9
+SCAN: Final = 8
+GRIDS: Final = tuple(2.0 ** (i / 8) for i in range(8))
+FLUSHED: Final = 256 * 2.0**-126
+
+Tensors = Mapping[str, Tensor]
+Params = Mapping[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Problem:
+    """A call in float64, nobody's rows left out: `raw` as passed, `x` as the recurrence takes it."""
+
+    raw: Mapping[str, Tensor]
+    x: Tokens
+    gate: GateParameters
+    initial: Tensor
+    lengths: tuple[int, ...]
+    scale: float
+    slack: int
+    scalar: bool
+    normalise: bool
+    v_first: bool
+
+    @property
+    def groups(self) -> int:
+        """Value heads that share one q and k."""
+        return self.raw["v"].shape[1] // self.raw["q"].shape[1]
+
+    @property
+    def deepest(self) -> float:
+        """The largest cumulative log-decay of a chunk."""
+        decays = delta_chunk.chunked(self.lengths, len(self.x.g)).split(self.x.g).cumsum(-2).abs()
+        return float(decays.max()) if decays.numel() else 0.0
+
+
+def problem(tensors: Tensors, params: Params) -> Problem:
+    """From tensors and parameters as `kernels.delta_contract` describes them."""
+    starts = tensors["cu_seqlens"].tolist()
+    lengths = tuple(stop - start for start, stop in itertools.pairwise(starts))
+    used, v_first = starts[-1], bool(params["state_v_first"])
+    whole = {"initial_state", "A_log", "dt_bias", "dht"}
+    raw = {
+        name: (value if name in whole else value[:used]).double()
+        for name, value in tensors.items()
+        if name != "cu_seqlens"
+    }
+    for name in ("initial_state", "dht"):
+        if name in raw and v_first:
+            raw[name] = raw[name].transpose(-1, -2)
+    heads, keys = raw["v"].shape[1], raw["q"].shape[2]
+    groups = heads // raw["q"].shape[1]
+    gate = GateParameters(
+        gate=params["gate"],
+        a_log=raw.get("A_log"),
+        dt_bias=raw.get("dt_bias"),
+        lower_bound=params["lower_bound"],
+    )
+    unit = normalised if params["normalise"] else torch.clone
+    q, k = (unit(raw[name]).repeat_interleave(groups, 1) for name in "qk")
+    b, w = (raw[name] if name in raw else raw["beta"][..., None] for name in "bw")
+    x = Tokens(
+        q=q,
+        k=k,
+        v=raw["v"],
+        g=activated(raw["g"], gate),
+        b=b.expand_as(raw["g"]),
+        w=w.expand_as(raw["v"]),
+    )
+    empty = raw["q"].new_zeros(len(lengths), heads, keys, raw["v"].shape[2])
+    return Problem(
+        raw=raw,
+        x=x,
+        gate=gate,
+        initial=raw.get("initial_state", empty),
+        lengths=lengths,
+        scale=keys**-0.5 if params["scale"] is None else params["scale"],
+        slack=len(tensors["q"]) - used,
+        scalar="beta" in tensors,
+        normalise=bool(params["normalise"]),
+        v_first=v_first,
+    )
+
+
+def rounded_points(tensors: Tensors, params: Params, points: tuple[str, ...]) -> frozenset[str]:
+    """Those of `points` that a call stores in less than fp32."""
+    if tensors["v"].dtype == torch.float32:
+        return frozenset()
+    policy = params["precision"]
+    chosen = named(policy) if isinstance(policy, str) else policy
+    assert isinstance(chosen, Precision)
+    return frozenset(points) - chosen.fp32
+
+
+def recurrent(tensors: Tensors, params: Params) -> dict[str, Modelled]:
+    """o and final_state of the kernel that goes token by token: all that is rounded is o."""
+    p = problem(tensors, params)
+    dtype = tensors["v"].dtype
+
+    def run(x: Tokens, store: Store) -> dict[str, Tensor]:
+        found = delta.recurrence(x, p.scale, p.initial, p.lengths, store=store)
+        return _outputs(p, found.o, found.final)
+
+    value = run(p.x, exact)
+    decayed = {name: x if name == "g" else _coarse(x) for name, x in p.x.named().items()}
+    coarse = run(Tokens(**decayed), lambda name, x: _coarse(x))
+    share = 2 * (p.x.q.shape[2] + SCAN) * UNIT / COARSE
+    return {
+        name: _answer(
+            exactly,
+            exactly[None],
+            share * (coarse[name] - exactly),
+            dtype if name == "o" else torch.float32,
+        )
+        for name, exactly in value.items()
+    }
+
+
+def forward(tensors: Tensors, params: Params) -> dict[str, Modelled]:
+    """o and final_state of the chunked kernel; o has the limit that params["limit"] names, if any."""
+    p = problem(tensors, params)
+    found = delta.recurrence(p.x, p.scale, p.initial, p.lengths)
+    value = _outputs(p, found.o, found.final)
+    points, dtype = rounded_points(tensors, params, FORWARD), tensors["v"].dtype
+    many = _repeated(p, len(GRIDS))
+    samples = _samples(chunk_outputs(many, *_sampled(points, dtype, many)), "o", "final_state")
+    coarse, share = chunk_outputs(p, *_COARSE), _share(p)
+    return {
+        name: _answer(
+            exactly,
+            samples[name],
+            share * (coarse[name] - exactly),
+            dtype if name == "o" else torch.float32,
+            limit=params.get("limit") if name == "o" else None,
+        )
+        for name, exactly in value.items()
+    }
+
+
+def model(tensors: Tensors, params: Params, rounded: frozenset[str]) -> dict[str, Floats]:
+    """o and final_state of the chunk form with just the intermediates in `rounded` rounded, o among them."""
+    p = problem(tensors, params)
+    dtype = tensors["v"].dtype
+    found = chunk_outputs(p, storing(rounded, dtype), delta_chunk.as_is)
+    if "o" in rounded:
+        found["o"] = nearest(found["o"], FORMATS[dtype])
+    return {name: _numpy(value) for name, value in found.items()}
+
+
+def chunk_outputs(p: Problem, store: Store, operand: Operand) -> dict[str, Tensor]:
+    """o and final_state of the chunk form, neither rounded."""
+    o, final = delta_chunk.forward(
+        p.x, p.scale, p.initial, p.lengths, store=store, operand=operand, solve=operand
+    )
+    return _outputs(p, o, final)
+
+
+def vjp(tensors: Tensors, params: Params) -> dict[str, Modelled]:
+    """Every gradient that `kernels.delta_chunk.backward` answers with."""
+    p = problem(tensors, params)
+    do, dfinal = p.raw["do"], p.raw["dht"]
+    run = delta.recurrence(p.x, p.scale, p.initial, p.lengths, keep=True)
+    value = _gradients(p, *delta.adjoint(p.x, p.scale, run, p.lengths, do, dfinal))
+
+    def chunk(p: Problem, store: Store, operand: Operand) -> dict[str, Tensor]:
+        do, dfinal = p.raw["do"], p.raw["dht"]
+        grads, dinitial = delta_chunk_adjoint.adjoint(
+            p.x,
+            p.scale,
+            p.initial,
+            p.lengths,
+            do,
+            dfinal,
+            store=store,
+            operand=operand,
+            solve=operand,
+        )
+        return _gradients(p, grads, dinitial)
+
+    points = rounded_points(tensors, params, (*FORWARD, *BACKWARD))
+    many = _repeated(p, len(GRIDS))
+    samples = _samples(chunk(many, *_sampled(points, tensors["v"].dtype, many)), *value)
+    coarse, share = chunk(p, *_COARSE), _share(p)
+    answers = {}
+    for name in (name for name in value if not name.endswith(" terms")):
+        source = _SOURCES.get(name, name[1:])
+        floor = share * (coarse[name] - value[name])
+        terms = f"{name} terms"
+        if terms in value:
+            floor = _summed(samples[terms] - value[terms], coarse[terms], share)
+        dtype = tensors[source].dtype if source in tensors else torch.float32
+        answers[name] = _answer(value[name], samples[name], floor, dtype)
+    return answers
+
+
+_SOURCES: Final = {"dA_log": "A_log", "ddt_bias": "dt_bias", "d_initial_state": "initial_state"}
+
+# A sum's error is judged by its terms': the storage errors of single sums cancel by luck.
+_SUM_SLACK: Final = 4.0
+
+
+def _summed(errors: Tensor, coarse: Tensor, share: float) -> Tensor:
+    """The floor of a sum over the last axis, from the errors of its terms in each sample."""
+    farthest: Tensor = errors.square().sum(-1).sqrt().amax(0)
+    return _SUM_SLACK * farthest + share * coarse.abs().sum(-1)
+
+
+def _outputs(p: Problem, o: Tensor, final: Tensor) -> dict[str, Tensor]:
+    state = final.transpose(-1, -2) if p.v_first else final
+    return {"o": _padded(p, o), "final_state": state}
+
+
+def _gradients(p: Problem, grads: Tokens, dinitial: Tensor) -> dict[str, Tensor]:
+    """By the names of what was passed; with the terms of those that are sums."""
+    found = {}
+    for name in "qk":
+        unit = getattr(grads, name)
+        unit = unit.unflatten(1, (-1, p.groups)).sum(2)
+        raw = p.raw[name]
+        found[f"d{name}"] = _padded(p, normalised_adjoint(raw, unit) if p.normalise else unit)
+    found["dv"] = _padded(p, grads.v)
+    dg, da_log, dbias = activated_adjoint(p.raw["g"], p.gate, grads.g)
+    found["dg"] = _padded(p, dg)
+    if da_log is not None:
+        found |= {"dA_log": da_log.sum(-1), "dA_log terms": da_log}
+    if dbias is not None:
+        found |= {"ddt_bias": dbias, "ddt_bias terms": dg.permute(1, 2, 0)}
+    if p.scalar:
+        terms = _padded(p, torch.cat([grads.b, grads.w], -1))
+        found |= {"dbeta": terms.sum(-1), "dbeta terms": terms}
+    else:
+        found |= {"db": _padded(p, grads.b), "dw": _padded(p, grads.w)}
+    found["d_initial_state"] = dinitial.transpose(-1, -2) if p.v_first else dinitial
+    return found
+
+
+def _padded(p: Problem, x: Tensor) -> Tensor:
+    return torch.cat([x, x.new_zeros(p.slack, *x.shape[1:])])
+
+
+def _coarse(x: Tensor) -> Tensor:
+    return nearest(x, BF16)
+
+
+_COARSE: Final[tuple[Store, Operand]] = (lambda name, x: _coarse(x), _coarse)
+
+
+def _repeated(p: Problem, times: int) -> Problem:
+    """The same call with all heads so many times, one repetition after another."""
+
+    def again(x: Tensor, axis: int) -> Tensor:
+        return x.repeat(*(times if i == axis else 1 for i in range(x.dim())))
+
+    axes = {"A_log": 0, "dt_bias": 0}
+    gate = dataclasses.replace(
+        p.gate,
+        a_log=None if p.gate.a_log is None else again(p.gate.a_log, 0),
+        dt_bias=None if p.gate.dt_bias is None else again(p.gate.dt_bias, 0),
+    )
+    return dataclasses.replace(
+        p,
+        raw={name: again(value, axes.get(name, 1)) for name, value in p.raw.items()},
+        x=Tokens(**{name: again(value, 1) for name, value in p.x.named().items()}),
+        gate=gate,
+        initial=again(p.initial, 1),
+    )
+
+
+def _samples(found: Mapping[str, Tensor], *names: str) -> dict[str, Tensor]:
+    """What a repeated call answers, one sample after another along a new first axis."""
+    first = {"dA_log", "ddt_bias", "dA_log terms", "ddt_bias terms"}
+    return {
+        name: torch.stack(found[name].chunk(len(GRIDS), 0 if name in first else 1))
+        for name in names
+    }
+
+
+def _sampled(points: frozenset[str], dtype: torch.dtype, many: Problem) -> tuple[Store, Operand]:
+    """What is stored, and read by products, each repetition on a grid of its own."""
+    heads = many.x.q.shape[1] // len(GRIDS)
+    grids = torch.tensor(GRIDS, dtype=torch.float64, device=many.x.q.device)
+    grid = grids.repeat_interleave(heads)[:, None, None]
+    return storing(points, dtype, grid), lambda x: tf32(x * grid) / grid
+
+
+def _share(p: Problem) -> float:
+    """How much of the coarse error the arithmetic may add; see the module's text."""
+    widest = max(p.x.q.shape[2], p.x.v.shape[2], CHUNK)
+    return (2 * widest + SCAN * p.deepest) * UNIT / COARSE
+
+
+def _answer(
+    value: Tensor,
+    samples: Tensor,
+    arithmetic: Tensor,
+    dtype: torch.dtype,
+    limit: float | None = None,
+) -> Modelled:
+    """Rows are tokens, or sequences, and heads; the arithmetic's part is spread evenly over a row."""
+    rows = min(2, value.dim())
+    inner = tuple(range(rows, value.dim()))
+
+    def size(x: Tensor) -> Tensor:
+        return x.square().mean(inner, keepdim=True).sqrt() if inner and x.numel() else x.abs()
+
+    model = samples[0]
+    for sample in samples[1:]:
+        model = torch.where(size(sample - value) > size(model - value), sample, model)
+    fmt = FORMATS[dtype]
+    unit = 2.0 ** -(fmt.mantissa_bits + 1)
+    rounding = unit * value.abs().clamp(min=2.0**fmt.minimum_exponent)
+    floor = size(arithmetic).expand_as(value) + rounding + FLUSHED
+    return Modelled(
+        value=_numpy(value), model=_numpy(model), floor=_numpy(floor), rows=rows, limit=limit
+    )
+
+
+def _numpy(x: Tensor) -> Floats:
+    return x.contiguous().cpu().numpy()
