@@ -117,11 +117,12 @@ def test_nan_equals_nan_whatever_its_payload() -> None:
     assert _compare(nans, _fp32(0x7F800002, 0x7FC00000, 0xFFFFFFFF)) is None
 
 
-@pytest.mark.parametrize("count", [1, 7, 8, 40])
-def test_one_wrong_bit_is_found_at_any_length(count: int) -> None:
-    """The last of the elements alone, among NaN of other payloads that are no difference."""
-    got = torch.full((count,), 0x7F, dtype=torch.uint8)
-    want = np.full(count, 0xFF, np.uint8)
+@pytest.mark.parametrize("count", [1, 7, 8, 40, 400])
+@pytest.mark.parametrize("every", [1, 97])
+def test_one_wrong_bit_is_found_at_any_length(count: int, every: int) -> None:
+    """The last of the elements alone, among many or few NaN of other payloads that are no difference."""
+    got, want = torch.full((count,), 0x38, dtype=torch.uint8), np.full(count, 0x38, np.uint8)
+    got[::every], want[::every] = 0x7F, 0xFF
     assert _compare(got.view(torch.float8_e4m3fn), want.view(ml_dtypes.float8_e4m3fn)) is None
     got[-1], want[-1] = 0x80, 0x00
     finding = _compare(got.view(torch.float8_e4m3fn), want.view(ml_dtypes.float8_e4m3fn))
