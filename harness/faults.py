@@ -11,6 +11,7 @@ import atexit
 import contextlib
 import hashlib
 import importlib
+import importlib.util
 import shutil
 import sys
 import tempfile
@@ -36,11 +37,13 @@ def plant(found: Found, fault: Fault) -> KernelSpec:
         target = importlib.import_module(fault.module) if fault.module else found.module
         source = edit(_source(target), fault, where=where)
         tag = hashlib.sha256(f"{found.spec.name}\0{fault.name}".encode()).hexdigest()[:12]
-        edited = _import(f"bitproof_fault_{tag}", source, beside=target)
-        if fault.module:
-            with _standing_in(fault.module, edited):
-                name = f"bitproof_fault_{tag}_spec"
-                edited = _import(name, _source(found.module), beside=found.module)
+        name = f"bitproof_fault_{tag}"
+        edited = _import(name, source, beside=target)
+        with contextlib.ExitStack() as standing:
+            for step, module in enumerate(_between(found.module, target, fault, where)):
+                standing.enter_context(_standing_in(target.__name__, edited))
+                edited = _import(f"{name}_{step}", _source(module), beside=module)
+                target = module
     except BitproofError:
         raise
     except Exception as error:
@@ -103,6 +106,49 @@ def _folder() -> Path:
     folder = Path(tempfile.mkdtemp(prefix="bitproof-faults-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder
+
+
+def _between(top: ModuleType, target: ModuleType, fault: Fault, where: str) -> list[ModuleType]:
+    """The modules of the target's package by which `top` comes to import it, in order, `top` last.
+
+    None where they are one. SpecError where `top` does not import it.
+    """
+    order: list[ModuleType] = []
+    reaching = {target.__name__: True}
+    within = target.__name__.partition(".")[0]
+
+    def reaches(module: ModuleType) -> bool:
+        if module.__name__ not in reaching:
+            reaching[module.__name__] = False  # for imports that go round
+            reached = [reaches(other) for other in _imported(module, within)]
+            if any(reached):
+                reaching[module.__name__] = True
+                order.append(module)
+        return reaching[module.__name__]
+
+    if not reaches(top):
+        raise SpecError(
+            f"{where}: fault {fault.name!r} names {target.__name__}, which its file does not import"
+        )
+    return order
+
+
+def _imported(module: ModuleType, within: str) -> list[ModuleType]:
+    """The modules of the top-level package `within` that a module's source imports, packages left out."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(_source(module))):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            relative = "." * node.level + (node.module or "")
+            origin = importlib.util.resolve_name(relative, module.__package__)
+            names |= {origin, *(f"{origin}.{alias.name}" for alias in node.names)}
+    found = [sys.modules[name] for name in sorted(names & set(sys.modules))]
+    return [
+        other
+        for other in found
+        if other.__name__.partition(".")[0] == within and not hasattr(other, "__path__")
+    ]
 
 
 @contextlib.contextmanager

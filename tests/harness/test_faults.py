@@ -120,8 +120,13 @@ def test_planting_twice_gives_the_same_fault() -> None:
 
 PACKAGE = {
     "theirs/__init__.py": "",
-    "theirs/arithmetic.py": "from .constants import TWO\n\n\ndef double(x):\n    return x * TWO\n",
+    "theirs/arithmetic.py": (
+        "from .constants import TWO\nfrom .units import ONE\n\n\n"
+        "def double(x):\n    return x * TWO * ONE\n"
+    ),
     "theirs/constants.py": "TWO = 2.0\n",
+    "theirs/units.py": "ONE = 1.0\n",
+    "theirs/apart.py": "ONE = 1.0\n",
     "their_constants.py": "TWO = 2.0\n",
     "theirs/kernel.py": (
         "from tests.harness.plain import variant\n"
@@ -141,6 +146,10 @@ PACKAGE = {
         "          module='theirs.constants', caught_by='agreement'),\n"
         "    Fault(name='outside', within='TWO', old='2.0', new='3.0',\n"
         "          module='their_constants', caught_by='agreement'),\n"
+        "    Fault(name='further', within='ONE', old='1.0', new='1.5',\n"
+        "          module='theirs.units', caught_by='agreement'),\n"
+        "    Fault(name='apart', within='ONE', old='1.0', new='1.5',\n"
+        "          module='theirs.apart', caught_by='agreement'),\n"
         "    Fault(name='nowhere', within='double', old='x', new='y',\n"
         "          module='theirs.missing', caught_by='agreement'),\n"
         "])\n"
@@ -157,9 +166,9 @@ def package(write: Write) -> str:
     return "theirs.listing"
 
 
-@pytest.mark.parametrize("name", ["here", "there", "beside", "outside"])
+@pytest.mark.parametrize("name", ["here", "there", "beside", "outside", "further"])
 def test_faults_are_planted_in_packages(package: str, name: str) -> None:
-    """In the declaring file or one that it imports; relative imports hold, and originals stay."""
+    """In the declaring file or one that it comes to import; relative imports hold, and originals stay."""
     (found,) = discovery.find([package])
     (fault,) = [fault for fault in found.spec.faults if fault.name == name]
     before = {name: module for name, module in sys.modules.items() if name.startswith("their")}
@@ -172,9 +181,11 @@ def test_faults_are_planted_in_packages(package: str, name: str) -> None:
 
 
 def test_a_fault_that_cannot_be_imported_is_named(package: str) -> None:
-    """A missing module, or an edit that leaves no Python behind, is the fault's mistake."""
+    """A missing module, one that no spec uses, an edit that leaves no Python: the fault's mistake."""
     (found,) = discovery.find([package])
-    here, *_, nowhere = found.spec.faults
+    here, *_, apart, nowhere = found.spec.faults
+    with pytest.raises(SpecError, match=r"'apart' names theirs\.apart, which its file"):
+        faults.plant(found, apart)
     with pytest.raises(SpecError, match="fault 'nowhere' cannot be imported: ModuleNotFoundError"):
         faults.plant(found, nowhere)
     with pytest.raises(SpecError, match="fault 'here' cannot be imported: SyntaxError"):
