@@ -19,12 +19,12 @@ from harness.spec import Params, Tensors
 from kernels.delta_contract import CHUNK, Operands, Options, named_gates, of_case
 from kernels.delta_gradients import of_products, of_scores, of_units
 from kernels.delta_states import pass_gradients, pass_states
-from kernels.delta_within import within
+from kernels.delta_within import decays, within
 from oracles.precision import Precision
 
 _TRITON = {torch.bfloat16: tl.bfloat16, torch.float16: tl.float16, torch.float32: tl.float32}
 BLOCK_V = 32
-BLOCK_K = 64
+BLOCK_K = 32
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +36,7 @@ class Saved:
     qg: Tensor
     kg: Tensor
     u: Tensor
-    last: Tensor
+    decay: Tensor
     inverse: Tensor | None
     states: Tensor | None
     v_new: Tensor | None
@@ -64,8 +64,9 @@ def backward(
     """Gradients by name: dq, dk, dv, dg, db and dw or dbeta in their operands' types, the rest in fp32.
 
     `do` is [T, HV, V] as v, `dfinal` fp32 like the final state. Without `saved` the forward pass's
-    intermediates are computed again. d_initial_state is there even where there was no initial state, and with raw
-    gates dA_log and ddt_bias even where there is no such parameter: those at zero. ValueError where `do` or `dfinal` do not fit.
+    intermediates are computed again. d_initial_state is there even where there was no initial state, and
+    with raw gates dA_log and ddt_bias even where there is no such parameter: those at zero. ValueError
+    where `do` or `dfinal` do not fit.
     """
     x.require_gradients(do, dfinal)
     if saved is None:
@@ -86,7 +87,7 @@ def backward(
         saved.qg,
         saved.kg,
         saved.scores,
-        saved.last,
+        saved.decay,
         do,
         dfinal,
         x.cu_seqlens,
@@ -116,7 +117,7 @@ def _within(x: Operands, options: Options, launch: Launch, *, keep: bool) -> Sav
     chunks, padded_k = x.most_chunks, meta["PADDED_K"]
 
     def room(name: str, *shape: int) -> Tensor:
-        kind = torch.float32 if name == "last" else stored(name)
+        kind = torch.float32 if name == "decay" else stored(name)
         return x.q.new_empty((chunks, x.value_heads, *shape), dtype=kind)
 
     saved = Saved(
@@ -125,35 +126,46 @@ def _within(x: Operands, options: Options, launch: Launch, *, keep: bool) -> Sav
         qg=room("qg", CHUNK, padded_k),
         kg=room("kg", CHUNK, padded_k),
         u=room("u", CHUNK, padded_v),
-        last=room("last", padded_k),
+        decay=room("decay", CHUNK, padded_k),
         inverse=room("inverse", CHUNK, CHUNK) if keep else None,
         states=room("state", padded_k, padded_v) if keep else None,
         v_new=room("v_new", CHUNK, padded_v) if keep else None,
+    )
+    how: dict[str, Any] = {"num_warps": launch.num_warps, "num_stages": launch.num_stages}
+    block_k, block_v = min(BLOCK_K, padded_k), min(BLOCK_V, padded_v)
+    decays[(chunks, x.value_heads, padded_k // block_k)](
+        x.g,
+        x.a_log,
+        x.dt_bias,
+        x.cu_seqlens,
+        saved.decay,
+        len(x.q),
+        x.sequences,
+        options.lower_bound,
+        GATE=options.gate,
+        BLOCK_K=block_k,
+        **meta,
+        **how,
     )
     within[(chunks, x.value_heads)](
         x.q,
         x.k,
         x.v,
-        x.g,
         x.b,
         x.w,
-        x.a_log,
-        x.dt_bias,
         x.cu_seqlens,
+        saved.decay,
         saved.scores,
         saved.inverse,
         saved.u,
         saved.wy,
         saved.qg,
         saved.kg,
-        saved.last,
         len(x.q),
         x.sequences,
         _scale(x, options),
-        options.lower_bound,
         GROUPS=x.value_heads // x.heads,
         V=x.values,
-        GATE=options.gate,
         NORMALISE=options.normalise,
         SCALAR=x.scalar,
         QK=_TRITON[stored("qk")],
@@ -161,9 +173,10 @@ def _within(x: Operands, options: Options, launch: Launch, *, keep: bool) -> Sav
         WRITE=_TRITON[stored("write")],
         ERASE=_TRITON[stored("erase")],
         PADDED_V=padded_v,
+        BLOCK_K=block_k,
+        BLOCK_V=block_v,
         **meta,
-        num_warps=launch.num_warps,
-        num_stages=launch.num_stages,
+        **how,
     )
     return saved
 
@@ -185,7 +198,7 @@ def _pass_states(
         saved.qg,
         saved.kg,
         saved.scores,
-        saved.last,
+        saved.decay,
         x.cu_seqlens,
         x.initial_state,
         o,
@@ -225,7 +238,6 @@ def _operand_gradients(
     tokens, heads = len(x.q), x.value_heads
     shared = {
         "GROUPS": heads // x.heads,
-        "GATE": options.gate,
         "NORMALISE": options.normalise,
         "SCALAR": x.scalar,
         "QK": _TRITON[stored("qk")],
@@ -244,12 +256,10 @@ def _operand_gradients(
     of_products[(chunks, heads)](
         x.k,
         x.v,
-        x.g,
         x.b,
         x.w,
-        x.a_log,
-        x.dt_bias,
         x.cu_seqlens,
+        saved.decay,
         saved.inverse,
         saved.states,
         saved.v_new,
@@ -265,7 +275,6 @@ def _operand_gradients(
         tokens,
         x.sequences,
         scale,
-        options.lower_bound,
         V=x.values,
         WRITE=_TRITON[stored("write")],
         ERASE=_TRITON[stored("erase")],
@@ -289,6 +298,7 @@ def _operand_gradients(
         x.a_log,
         x.dt_bias,
         x.cu_seqlens,
+        saved.decay,
         *by_keys,
         dscores,
         dlower,
@@ -302,6 +312,7 @@ def _operand_gradients(
         tokens,
         x.sequences,
         options.lower_bound,
+        GATE=options.gate,
         BLOCK_K=block_k,
         **shared,
         **meta,

@@ -10,17 +10,16 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from kernels.delta_states import columns_of
 from kernels.delta_tiles import (
     CHUNK,
     LEVELS,
     biased,
+    columns_of,
     factor,
     find_chunk,
     half_decay,
     inverse_norm,
-    last_row,
-    load_decay,
+    load_decays,
     load_gate,
     load_norm,
     load_rows,
@@ -44,16 +43,14 @@ def strictly_lower(x):
     return tl.where(row[:, None] > row[None, :], x, 0.0)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["tokens", "sequences"])
 def of_products(
     k_ptr,
     v_ptr,
-    g_ptr,
     b_ptr,
     w_ptr,
-    a_log_ptr,
-    bias_ptr,
     cu_ptr,
+    decay_ptr,
     inverse_ptr,
     states_ptr,
     v_new_ptr,
@@ -71,12 +68,10 @@ def of_products(
     tokens,
     sequences,
     scale,
-    lower_bound,
     HEADS: tl.constexpr,
     GROUPS: tl.constexpr,
     K: tl.constexpr,
     V: tl.constexpr,
-    GATE: tl.constexpr,
     NORMALISE: tl.constexpr,
     SCALAR: tl.constexpr,
     QK: tl.constexpr,
@@ -136,14 +131,16 @@ def of_products(
         tl.store(place, dbeta[:, None], mask=mask)
 
     shared, heads = head // GROUPS, HEADS // GROUPS
-    decay = load_decay(
-        g_ptr, a_log_ptr, bias_ptr, first, end, HEADS, head, 0, lower_bound, GATE, K, PADDED_K
-    )
-    grown, last = natural_exp(decay), last_row(decay)
+    row = tl.arange(0, CHUNK)
+    decay = load_decays(decay_ptr, tile, row, 0, PADDED_K, PADDED_K)
+    final = tl.full((1,), CHUNK - 1, tl.int32)
+    last = load_decays(decay_ptr, tile, final, 0, PADDED_K, PADDED_K)
+    grown = natural_exp(decay)
     store_tile(dq_ptr, tile, scale * dq * grown)
     store_tile(dk_ptr, tile, dk * natural_exp(last - decay))
     store_tile(dlast_ptr, tile, natural_exp(last) * dlast[None, :])
-    k = load_unit(k_ptr, first, end, heads, shared, K, PADDED_K, NORMALISE, QK)
+    norm = load_norm(k_ptr, first, end, heads, shared, K, PADDED_K, NORMALISE)
+    k = load_unit(k_ptr, norm, first, end, heads, shared, 0, K, PADDED_K, QK)
     bk = load_gate(b_ptr, first, end, HEADS, head, 0, K, PADDED_K, SCALAR) * k
     dw_stored = dw.to(DW)
     dinverse += product(dw_stored, (bk * grown).to(ERASE).trans())
@@ -154,7 +151,7 @@ def of_products(
     store_tile(dscores_ptr, tile, tl.where(row[:, None] >= row[None, :], scale * dscores, 0.0))
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["tokens", "sequences"])
 def of_scores(
     q_ptr,
     k_ptr,
@@ -163,6 +160,7 @@ def of_scores(
     a_log_ptr,
     bias_ptr,
     cu_ptr,
+    decay_ptr,
     dq_ptr,
     dk_ptr,
     derase_ptr,
@@ -215,21 +213,19 @@ def of_scores(
     shared, heads = head // GROUPS, HEADS // GROUPS
     q_norm = load_norm(q_ptr, first, end, heads, shared, K, PADDED_K, NORMALISE)
     k_norm = load_norm(k_ptr, first, end, heads, shared, K, PADDED_K, NORMALISE)
-    q = load_rows(q_ptr, first, end, heads, shared, column, K, BLOCK_K).to(tl.float32)
-    k = load_rows(k_ptr, first, end, heads, shared, column, K, BLOCK_K).to(tl.float32)
-    q, k = (q * q_norm).to(QK).to(tl.float32), (k * k_norm).to(QK).to(tl.float32)
+    q = load_unit(q_ptr, q_norm, first, end, heads, shared, column, K, BLOCK_K, QK)
+    k = load_unit(k_ptr, k_norm, first, end, heads, shared, column, K, BLOCK_K, QK)
     b = load_gate(b_ptr, first, end, HEADS, head, column, K, BLOCK_K, SCALAR)
     bk = b * k
-    decay = load_decay(
-        g_ptr, a_log_ptr, bias_ptr, first, end, HEADS, head, column, lower_bound, GATE, K, BLOCK_K
-    )
+    row = tl.arange(0, CHUNK)
+    decay = load_decays(decay_ptr, tile, row, column, PADDED_K, BLOCK_K)
     dscores = load_tile(dscores_ptr, tile, CHUNK, CHUNK)
     dlower = load_tile(dlower_ptr, tile, CHUNK, CHUNK)
     dq = tl.zeros((CHUNK, BLOCK_K), tl.float32)
     dk = tl.zeros((CHUNK, BLOCK_K), tl.float32)
     dbk = tl.zeros((CHUNK, BLOCK_K), tl.float32)
     for level in tl.static_range(LEVELS):
-        fade = half_decay(decay, level)
+        fade = half_decay(decay_ptr, tile, column, decay, level, PADDED_K, BLOCK_K)
         under = lower_half(level)[:, None]
         inside = quarter(level)
         by_q, by_bk = tl.where(inside, dscores, 0.0), tl.where(inside, dlower, 0.0)
@@ -246,7 +242,6 @@ def of_scores(
     dbk_outer = tl.load(columns_of(derase_ptr, tile, column, CHUNK, PADDED_K, BLOCK_K))
     dlast = tl.load(dlast_ptr + tile * PADDED_K + index) + tl.sum(k * dk_outer, 0)
     ddecay += q * dq_outer - k * dk_outer + bk * dbk_outer
-    row = tl.arange(0, CHUNK)
     ddecay += tl.where((row == CHUNK - 1)[:, None], dlast[None, :], 0.0)
     dbk += dbk_outer
     same = tl.sum(tl.where(row[:, None] == row[None, :], dscores, 0.0), 1)[:, None]
@@ -270,7 +265,7 @@ def of_scores(
         tl.store(dbias_ptr + tile * PADDED_K + index, tl.sum(tl.where(valid, dx, 0.0), 0))
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["tokens", "sequences"])
 def of_units(
     x_ptr,
     dunit_ptr,

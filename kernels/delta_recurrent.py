@@ -29,7 +29,7 @@ def unit(ptr, place, inside, NORMALISE: tl.constexpr):
     return x
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["tokens", "sequences"])
 def recurrent(
     q_ptr,
     k_ptr,

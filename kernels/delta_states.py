@@ -9,7 +9,15 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from kernels.delta_tiles import CHUNK, find_sequence, load_tile, product, row_places
+from kernels.delta_tiles import (
+    CHUNK,
+    columns_of,
+    find_sequence,
+    load_tile,
+    natural_exp,
+    product,
+    row_places,
+)
 
 
 @triton.jit
@@ -25,24 +33,14 @@ def state_places(
     return start + inner, (row < K) & (column < V)
 
 
-@triton.jit
-def columns_of(
-    ptr, tile, first_column, HEIGHT: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr
-):
-    """Pointers [HEIGHT, BLOCK] to columns of tile `tile` of a workspace [.., HEIGHT, WIDTH]."""
-    row = tl.arange(0, HEIGHT)[:, None]
-    column = first_column + tl.arange(0, BLOCK)[None, :]
-    return ptr + tile.to(tl.int64) * (HEIGHT * WIDTH) + row * WIDTH + column
-
-
-@triton.jit
+@triton.jit(do_not_specialize=["tokens", "sequences"])
 def pass_states(
     u_ptr,
     wy_ptr,
     qg_ptr,
     kg_ptr,
     scores_ptr,
-    last_ptr,
+    decay_ptr,
     cu_ptr,
     initial_ptr,
     o_ptr,
@@ -76,14 +74,14 @@ def pass_states(
     if initial_ptr is None:
         state = tl.zeros((PADDED_K, BLOCK_V), tl.float32)
     else:
-        place, mask = state_places(initial_ptr, number, column, K, V, V_FIRST, PADDED_K, BLOCK_V)
-        state = tl.load(place, mask=mask, other=0.0)
+        given, inside = state_places(initial_ptr, number, column, K, V, V_FIRST, PADDED_K, BLOCK_V)
+        state = tl.load(given, mask=inside, other=0.0)
     for step in range(tl.cdiv(end - first, CHUNK)):
         tile = (chunk + step) * HEADS + head
         wy = load_tile(wy_ptr, tile, CHUNK, PADDED_K)
         u = tl.load(columns_of(u_ptr, tile, column, CHUNK, PADDED_V, BLOCK_V))
         kg = load_tile(kg_ptr, tile, CHUNK, PADDED_K)
-        decay = tl.load(last_ptr + tile * PADDED_K + tl.arange(0, PADDED_K))
+        decay = tl.load(columns_of(decay_ptr, tile * CHUNK + CHUNK - 1, 0, 1, PADDED_K, PADDED_K))
         snapshot = state.to(STATE)
         v_new = (u.to(tl.float32) - product(wy, snapshot)).to(V_NEW)
         if states_ptr is not None:
@@ -97,19 +95,19 @@ def pass_states(
                 o_ptr, first + step * CHUNK, end, HEADS, head, column, V, BLOCK_V
             )
             tl.store(place, o.to(o_ptr.dtype.element_ty), mask=mask)
-        state = decay[:, None] * state + product(kg.trans(), v_new)
+        state = natural_exp(decay).trans() * state + product(kg.trans(), v_new)
     if final_ptr is not None:
-        place, mask = state_places(final_ptr, number, column, K, V, V_FIRST, PADDED_K, BLOCK_V)
-        tl.store(place, state, mask=mask)
+        given, inside = state_places(final_ptr, number, column, K, V, V_FIRST, PADDED_K, BLOCK_V)
+        tl.store(given, state, mask=inside)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["tokens", "sequences"])
 def pass_gradients(
     wy_ptr,
     qg_ptr,
     kg_ptr,
     scores_ptr,
-    last_ptr,
+    decay_ptr,
     do_ptr,
     dfinal_ptr,
     cu_ptr,
@@ -134,8 +132,8 @@ def pass_gradients(
     column, head, sequence = tl.program_id(0) * BLOCK_V, tl.program_id(1), tl.program_id(2)
     first, end, chunk = find_sequence(cu_ptr, tokens, sequences, sequence, N)
     number = sequence * HEADS + head
-    place, mask = state_places(dfinal_ptr, number, column, K, V, V_FIRST, PADDED_K, BLOCK_V)
-    state = tl.load(place, mask=mask, other=0.0)
+    given, inside = state_places(dfinal_ptr, number, column, K, V, V_FIRST, PADDED_K, BLOCK_V)
+    state = tl.load(given, mask=inside, other=0.0)
     chunks = tl.cdiv(end - first, CHUNK)
     for back in range(chunks):
         step = chunks - 1 - back
@@ -150,9 +148,11 @@ def pass_gradients(
         tl.store(columns_of(dv_new_ptr, tile, column, CHUNK, PADDED_V, BLOCK_V), dv_new)
         qg = load_tile(qg_ptr, tile, CHUNK, PADDED_K)
         wy = load_tile(wy_ptr, tile, CHUNK, PADDED_K)
-        decay = tl.load(last_ptr + tile * PADDED_K + tl.arange(0, PADDED_K))
+        decay = tl.load(columns_of(decay_ptr, tile * CHUNK + CHUNK - 1, 0, 1, PADDED_K, PADDED_K))
         state = (
-            decay[:, None] * state + scale * product(qg.trans(), do) - product(wy.trans(), dv_new)
+            natural_exp(decay).trans() * state
+            + scale * product(qg.trans(), do)
+            - product(wy.trans(), dv_new)
         )
-    place, mask = state_places(dinitial_ptr, number, column, K, V, V_FIRST, PADDED_K, BLOCK_V)
-    tl.store(place, state, mask=mask)
+    given, inside = state_places(dinitial_ptr, number, column, K, V, V_FIRST, PADDED_K, BLOCK_V)
+    tl.store(given, state, mask=inside)

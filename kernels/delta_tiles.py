@@ -114,18 +114,19 @@ def load_norm(
 @triton.jit
 def load_unit(
     ptr,
+    norm,
     first,
     end,
     heads,
     head,
+    column,
     WIDTH: tl.constexpr,
-    PADDED: tl.constexpr,
-    NORMALISE: tl.constexpr,
+    BLOCK: tl.constexpr,
     STORED: tl.constexpr,
 ):
-    """Rows of q or k, normalised if asked for and rounded to STORED, as fp32."""
-    x = load_rows(ptr, first, end, heads, head, 0, WIDTH, PADDED).to(tl.float32)
-    return (x * inverse_norm(x, NORMALISE)).to(STORED).to(tl.float32)
+    """Columns of q or k times `norm` [64, 1], rounded to STORED, as fp32."""
+    x = load_rows(ptr, first, end, heads, head, column, WIDTH, BLOCK).to(tl.float32)
+    return (x * norm).to(STORED).to(tl.float32)
 
 
 @triton.jit
@@ -174,29 +175,6 @@ def activated(x, a, lower_bound, GATE: tl.constexpr):
 
 
 @triton.jit
-def load_decay(
-    g_ptr,
-    a_log_ptr,
-    bias_ptr,
-    first,
-    end,
-    heads,
-    head,
-    column,
-    lower_bound,
-    GATE: tl.constexpr,
-    WIDTH: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
-    """The cumulative log-decay of a chunk, fp32 [64, BLOCK]; rows past the end add nothing."""
-    x = biased(g_ptr, bias_ptr, first, end, heads, head, column, WIDTH, BLOCK)
-    g = activated(x, factor(a_log_ptr, head), lower_bound, GATE)
-    row = first + tl.arange(0, CHUNK)
-    inside = (row < end)[:, None] & (column + tl.arange(0, BLOCK) < WIDTH)[None, :]
-    return tl.cumsum(tl.where(inside, g, 0.0), 0)
-
-
-@triton.jit
 def raw_gradient(x, dg, a, lower_bound, GATE: tl.constexpr):
     """(gradient of biased raw gates `x`, that of A_log per element), from the log-decay's `dg`."""
     if GATE == "bounded":
@@ -220,13 +198,6 @@ def natural_exp(x):
 
 
 @triton.jit
-def last_row(x):
-    """The last row of [64, PADDED] as [1, PADDED]."""
-    row = tl.arange(0, CHUNK)
-    return tl.sum(tl.where((row == CHUNK - 1)[:, None], x, 0.0), 0)[None, :]
-
-
-@triton.jit
 def lower_half(LEVEL: tl.constexpr):
     """Which rows lie in the lower half of their block of 2 * 2^LEVEL rows."""
     return (tl.arange(0, CHUNK) >> LEVEL) & 1 == 1
@@ -241,26 +212,33 @@ def quarter(LEVEL: tl.constexpr):
 
 
 @triton.jit
-def half_decay(decay, LEVEL: tl.constexpr):
+def half_decay(
+    decay_ptr, tile, column, decay, LEVEL: tl.constexpr, PADDED: tl.constexpr, BLOCK: tl.constexpr
+):
     """Each row's decay, from its block's first lower row if it is lower, else until that row.
 
-    Neither looks past the row that a product of the two belongs to, and neither exceeds 1.
+    `decay` is the columns from `column` on of tile `tile`. Neither half looks past the row that a product of
+    the two belongs to, and neither exceeds 1.
     """
-    PADDED: tl.constexpr = decay.shape[1]
-    HEIGHT: tl.constexpr = 2 << LEVEL
-    blocks = decay.reshape(CHUNK // HEIGHT, HEIGHT, PADDED)
-    first_lower = (tl.arange(0, HEIGHT) == HEIGHT // 2)[None, :, None]
-    reference = tl.sum(tl.where(first_lower, blocks, 0.0), 1)
-    distance = (blocks - reference[:, None, :]).reshape(CHUNK, PADDED)
+    first_lower = (tl.arange(0, CHUNK) >> (LEVEL + 1) << (LEVEL + 1)) + (1 << LEVEL)
+    distance = decay - load_decays(decay_ptr, tile, first_lower, column, PADDED, BLOCK)
     return natural_exp(tl.where(lower_half(LEVEL)[:, None], distance, -distance))
+
+
+@triton.jit
+def load_decays(decay_ptr, tile, row, column, PADDED: tl.constexpr, BLOCK: tl.constexpr):
+    """Cumulative log-decays of rows `row` of a tile, columns from `column` on, [rows, BLOCK] in fp32."""
+    index = column + tl.arange(0, BLOCK)
+    start = decay_ptr + tile.to(tl.int64) * (CHUNK * PADDED)
+    return tl.load(start + row[:, None] * PADDED + index[None, :])
 
 
 @triton.jit
 def product(a, b):
     """a @ b in fp32; where one of them is fp32, a tensor core reads both as tf32."""
     if a.dtype == tl.float32 or b.dtype == tl.float32:
-        return tl.dot(a.to(tl.float32), b.to(tl.float32), input_precision="tf32")
-    return tl.dot(a, b)
+        a, b = a.to(tl.float32), b.to(tl.float32)
+    return tl.dot(a, b, input_precision="tf32")
 
 
 @triton.jit
@@ -269,6 +247,16 @@ def load_tile(ptr, number, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
     row, column = tl.arange(0, ROWS), tl.arange(0, COLUMNS)
     start = ptr + number.to(tl.int64) * (ROWS * COLUMNS)
     return tl.load(start + row[:, None] * COLUMNS + column[None, :])
+
+
+@triton.jit
+def columns_of(
+    ptr, tile, first_column, HEIGHT: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr
+):
+    """Pointers [HEIGHT, BLOCK] to columns of tile `tile` of a workspace [.., HEIGHT, WIDTH]."""
+    row = tl.arange(0, HEIGHT)[:, None]
+    column = first_column + tl.arange(0, BLOCK)[None, :]
+    return ptr + tile.to(tl.int64) * (HEIGHT * WIDTH) + row * WIDTH + column
 
 
 @triton.jit

@@ -1,7 +1,7 @@
-"""What the tokens of one chunk make of one another: decayed scores, their triangular inverse, u and w.
+"""What the tokens of one chunk make of one another: decays, scores, their triangular inverse, u and w.
 
 One program computes one chunk of one value head, from the operands as callers have them: gates and
-normalisation are part of it, nothing of them is stored. Notation of `oracles.delta_chunk`.
+normalisation are part of it. Notation of `oracles.delta_chunk`.
 """
 
 from __future__ import annotations
@@ -12,11 +12,15 @@ import triton.language as tl
 from kernels.delta_tiles import (
     CHUNK,
     LEVELS,
+    activated,
+    biased,
+    columns_of,
+    factor,
     find_chunk,
     half_decay,
-    last_row,
-    load_decay,
+    load_decays,
     load_gate,
+    load_norm,
     load_rows,
     load_unit,
     lower_half,
@@ -25,6 +29,36 @@ from kernels.delta_tiles import (
     quarter,
     store_tile,
 )
+
+
+@triton.jit(do_not_specialize=["tokens", "sequences"])
+def decays(
+    g_ptr,
+    a_log_ptr,
+    bias_ptr,
+    cu_ptr,
+    decay_ptr,
+    tokens,
+    sequences,
+    lower_bound,
+    HEADS: tl.constexpr,
+    K: tl.constexpr,
+    GATE: tl.constexpr,
+    N: tl.constexpr,
+    PADDED_K: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+):
+    """Writes the cumulative log-decay of chunk `program_id(0)`; rows past its end repeat the last."""
+    number, head, column = tl.program_id(0), tl.program_id(1), tl.program_id(2) * BLOCK_K
+    sequence, first, end = find_chunk(cu_ptr, tokens, sequences, number, N)
+    if sequence >= sequences:
+        return
+    x = biased(g_ptr, bias_ptr, first, end, HEADS, head, column, K, BLOCK_K)
+    g = activated(x, factor(a_log_ptr, head), lower_bound, GATE)
+    row = first + tl.arange(0, CHUNK)
+    inside = (row < end)[:, None] & (column + tl.arange(0, BLOCK_K) < K)[None, :]
+    total = tl.cumsum(tl.where(inside, g, 0.0), 0)
+    tl.store(columns_of(decay_ptr, number * HEADS + head, column, CHUNK, PADDED_K, BLOCK_K), total)
 
 
 @triton.jit
@@ -42,33 +76,28 @@ def inverted(lower):
     return x
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["tokens", "sequences"])
 def within(
     q_ptr,
     k_ptr,
     v_ptr,
-    g_ptr,
     b_ptr,
     w_ptr,
-    a_log_ptr,
-    bias_ptr,
     cu_ptr,
+    decay_ptr,
     scores_ptr,
     inverse_ptr,
     u_ptr,
     wy_ptr,
     qg_ptr,
     kg_ptr,
-    last_ptr,
     tokens,
     sequences,
     scale,
-    lower_bound,
     HEADS: tl.constexpr,
     GROUPS: tl.constexpr,
     K: tl.constexpr,
     V: tl.constexpr,
-    GATE: tl.constexpr,
     NORMALISE: tl.constexpr,
     SCALAR: tl.constexpr,
     QK: tl.constexpr,
@@ -78,43 +107,54 @@ def within(
     N: tl.constexpr,
     PADDED_K: tl.constexpr,
     PADDED_V: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    BLOCK_V: tl.constexpr,
 ):
-    """Writes the tiles of chunk `program_id(0)` and value head `program_id(1)`; `inverse_ptr` may be None."""
+    """Writes the tiles of chunk `program_id(0)`, value head `program_id(1)`; `inverse_ptr` may be None."""
     number, head = tl.program_id(0), tl.program_id(1)
     sequence, first, end = find_chunk(cu_ptr, tokens, sequences, number, N)
     if sequence >= sequences:
         return
-    shared, heads = head // GROUPS, HEADS // GROUPS
-    decay = load_decay(
-        g_ptr, a_log_ptr, bias_ptr, first, end, HEADS, head, 0, lower_bound, GATE, K, PADDED_K
-    )
-    q = load_unit(q_ptr, first, end, heads, shared, K, PADDED_K, NORMALISE, QK)
-    k = load_unit(k_ptr, first, end, heads, shared, K, PADDED_K, NORMALISE, QK)
-    bk = load_gate(b_ptr, first, end, HEADS, head, 0, K, PADDED_K, SCALAR) * k
-
-    row = tl.arange(0, CHUNK)
-    diagonal = row[:, None] == row[None, :]
-    scores = tl.where(diagonal, tl.sum(q * k, 1)[:, None], 0.0)
-    lower = tl.zeros((CHUNK, CHUNK), tl.float32)
-    for level in tl.static_range(LEVELS):
-        factor = half_decay(decay, level)
-        under = lower_half(level)[:, None]
-        right = tl.where(under, 0.0, k * factor).trans()
-        inside = quarter(level)
-        scores += tl.where(inside, product(tl.where(under, q * factor, 0.0), right), 0.0)
-        lower += tl.where(inside, product(tl.where(under, bk * factor, 0.0), right), 0.0)
-
     tile = number * HEADS + head
+    shared, heads = head // GROUPS, HEADS // GROUPS
+    q_norm = load_norm(q_ptr, first, end, heads, shared, K, PADDED_K, NORMALISE)
+    k_norm = load_norm(k_ptr, first, end, heads, shared, K, PADDED_K, NORMALISE)
+    row = tl.arange(0, CHUNK)
+    final = tl.full((1,), CHUNK - 1, tl.int32)
+    diagonal = tl.zeros((CHUNK,), tl.float32)
+    scores = tl.zeros((CHUNK, CHUNK), tl.float32)
+    lower = tl.zeros((CHUNK, CHUNK), tl.float32)
+    for column in range(0, PADDED_K, BLOCK_K):
+        q = load_unit(q_ptr, q_norm, first, end, heads, shared, column, K, BLOCK_K, QK)
+        k = load_unit(k_ptr, k_norm, first, end, heads, shared, column, K, BLOCK_K, QK)
+        bk = load_gate(b_ptr, first, end, HEADS, head, column, K, BLOCK_K, SCALAR) * k
+        decay = load_decays(decay_ptr, tile, row, column, PADDED_K, BLOCK_K)
+        diagonal += tl.sum(q * k, 1)
+        for level in tl.static_range(LEVELS):
+            fade = half_decay(decay_ptr, tile, column, decay, level, PADDED_K, BLOCK_K)
+            under = lower_half(level)[:, None]
+            right = tl.where(under, 0.0, k * fade).trans()
+            inside = quarter(level)
+            scores += tl.where(inside, product(tl.where(under, q * fade, 0.0), right), 0.0)
+            lower += tl.where(inside, product(tl.where(under, bk * fade, 0.0), right), 0.0)
+        last = load_decays(decay_ptr, tile, final, column, PADDED_K, BLOCK_K)
+        qg = (q * natural_exp(decay)).to(qg_ptr.dtype.element_ty)
+        kg = (k * natural_exp(last - decay)).to(kg_ptr.dtype.element_ty)
+        tl.store(columns_of(qg_ptr, tile, column, CHUNK, PADDED_K, BLOCK_K), qg)
+        tl.store(columns_of(kg_ptr, tile, column, CHUNK, PADDED_K, BLOCK_K), kg)
+    scores += tl.where(row[:, None] == row[None, :], diagonal[:, None], 0.0)
     store_tile(scores_ptr, tile, scores * scale)
     inverse = inverted(lower).to(INVERSE)
     if inverse_ptr is not None:
         store_tile(inverse_ptr, tile, inverse)
-    grown = natural_exp(decay)
-    last = last_row(decay)
-    store_tile(last_ptr, tile, natural_exp(last))
-    store_tile(qg_ptr, tile, q * grown)
-    store_tile(kg_ptr, tile, k * natural_exp(last - decay))
-    store_tile(wy_ptr, tile, product(inverse, (bk * grown).to(ERASE)))
-    w = load_gate(w_ptr, first, end, HEADS, head, 0, V, PADDED_V, SCALAR)
-    v = load_rows(v_ptr, first, end, HEADS, head, 0, V, PADDED_V).to(tl.float32)
-    store_tile(u_ptr, tile, product(inverse, (w * v).to(WRITE)))
+    for column in range(0, PADDED_K, BLOCK_K):
+        k = load_unit(k_ptr, k_norm, first, end, heads, shared, column, K, BLOCK_K, QK)
+        bk = load_gate(b_ptr, first, end, HEADS, head, column, K, BLOCK_K, SCALAR) * k
+        decay = load_decays(decay_ptr, tile, row, column, PADDED_K, BLOCK_K)
+        wy = product(inverse, (bk * natural_exp(decay)).to(ERASE)).to(wy_ptr.dtype.element_ty)
+        tl.store(columns_of(wy_ptr, tile, column, CHUNK, PADDED_K, BLOCK_K), wy)
+    for column in range(0, PADDED_V, BLOCK_V):
+        w = load_gate(w_ptr, first, end, HEADS, head, column, V, BLOCK_V, SCALAR)
+        v = load_rows(v_ptr, first, end, HEADS, head, column, V, BLOCK_V).to(tl.float32)
+        u = product(inverse, (w * v).to(WRITE)).to(u_ptr.dtype.element_ty)
+        tl.store(columns_of(u_ptr, tile, column, CHUNK, PADDED_V, BLOCK_V), u)
