@@ -19,7 +19,7 @@ from harness.spec import Params, Tensors
 from kernels.delta_contract import CHUNK, Operands, Options, named_gates, of_case
 from kernels.delta_gradients import of_products, of_scores, of_units
 from kernels.delta_states import pass_gradients, pass_states
-from kernels.delta_within import decays, within
+from kernels.delta_within import decays, relate, solve
 from oracles.precision import Precision
 
 _TRITON = {torch.bfloat16: tl.bfloat16, torch.float16: tl.float16, torch.float32: tl.float32}
@@ -147,34 +147,47 @@ def _within(x: Operands, options: Options, launch: Launch, *, keep: bool) -> Sav
         **meta,
         **how,
     )
-    within[(chunks, x.value_heads)](
+    shared = {
+        "GROUPS": x.value_heads // x.heads,
+        "NORMALISE": options.normalise,
+        "QK": _TRITON[stored("qk")],
+        "BLOCK_K": block_k,
+    }
+    relate[(chunks, x.value_heads)](
         x.q,
+        x.k,
+        x.cu_seqlens,
+        saved.decay,
+        saved.scores,
+        saved.qg,
+        saved.kg,
+        len(x.q),
+        x.sequences,
+        _scale(x, options),
+        **shared,
+        **meta,
+        **how,
+    )
+    solve[(chunks, x.value_heads)](
         x.k,
         x.v,
         x.b,
         x.w,
         x.cu_seqlens,
         saved.decay,
-        saved.scores,
         saved.inverse,
         saved.u,
         saved.wy,
-        saved.qg,
-        saved.kg,
         len(x.q),
         x.sequences,
-        _scale(x, options),
-        GROUPS=x.value_heads // x.heads,
         V=x.values,
-        NORMALISE=options.normalise,
         SCALAR=x.scalar,
-        QK=_TRITON[stored("qk")],
         INVERSE=_TRITON[stored("inverse")],
         WRITE=_TRITON[stored("write")],
         ERASE=_TRITON[stored("erase")],
         PADDED_V=padded_v,
-        BLOCK_K=block_k,
         BLOCK_V=block_v,
+        **shared,
         **meta,
         **how,
     )

@@ -224,7 +224,7 @@ def of_scores(
     dq = tl.zeros((CHUNK, BLOCK_K), tl.float32)
     dk = tl.zeros((CHUNK, BLOCK_K), tl.float32)
     dbk = tl.zeros((CHUNK, BLOCK_K), tl.float32)
-    for level in tl.static_range(LEVELS):
+    for level in range(LEVELS):
         fade = half_decay(decay_ptr, tile, column, decay, level, PADDED_K, BLOCK_K)
         under = lower_half(level)[:, None]
         inside = quarter(level)

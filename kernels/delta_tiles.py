@@ -49,10 +49,12 @@ def find_sequence(cu_ptr, tokens, sequences, number, N: tl.constexpr):
 @triton.jit
 def row_places(ptr, first, end, heads, head, column, WIDTH: tl.constexpr, BLOCK: tl.constexpr):
     """(pointers [64, BLOCK], mask) of columns `column` on of a tensor [T, heads, WIDTH]."""
-    row = first + tl.arange(0, CHUNK)
+    row = tl.arange(0, CHUNK)
     index = column + tl.arange(0, BLOCK)
-    place = ptr + (row.to(tl.int64)[:, None] * heads + head) * WIDTH + index[None, :]
-    return place, (row < end)[:, None] & (index < WIDTH)[None, :]
+    # 64 bits where the tile begins, 32 within.
+    start = ptr + (first.to(tl.int64) * heads + head) * WIDTH
+    mask = (first + row < end)[:, None] & (index < WIDTH)[None, :]
+    return start + row[:, None] * (heads * WIDTH) + index[None, :], mask
 
 
 @triton.jit
@@ -198,31 +200,29 @@ def natural_exp(x):
 
 
 @triton.jit
-def lower_half(LEVEL: tl.constexpr):
-    """Which rows lie in the lower half of their block of 2 * 2^LEVEL rows."""
-    return (tl.arange(0, CHUNK) >> LEVEL) & 1 == 1
+def lower_half(level):
+    """Which rows lie in the lower half of their block of 2 * 2^level rows."""
+    return (tl.arange(0, CHUNK) >> level) & 1 == 1
 
 
 @triton.jit
-def quarter(LEVEL: tl.constexpr):
-    """Which of [64, 64] lie in the lower-left quarter of a diagonal block of 2 * 2^LEVEL."""
-    block = tl.arange(0, CHUNK) >> (LEVEL + 1)
-    lower = lower_half(LEVEL)
+def quarter(level):
+    """Which of [64, 64] lie in the lower-left quarter of a diagonal block of 2 * 2^level."""
+    block = tl.arange(0, CHUNK) >> (level + 1)
+    lower = lower_half(level)
     return (block[:, None] == block[None, :]) & lower[:, None] & (lower == 0)[None, :]
 
 
 @triton.jit
-def half_decay(
-    decay_ptr, tile, column, decay, LEVEL: tl.constexpr, PADDED: tl.constexpr, BLOCK: tl.constexpr
-):
+def half_decay(decay_ptr, tile, column, decay, level, PADDED: tl.constexpr, BLOCK: tl.constexpr):
     """Each row's decay, from its block's first lower row if it is lower, else until that row.
 
     `decay` is the columns from `column` on of tile `tile`. Neither half looks past the row that a product of
     the two belongs to, and neither exceeds 1.
     """
-    first_lower = (tl.arange(0, CHUNK) >> (LEVEL + 1) << (LEVEL + 1)) + (1 << LEVEL)
+    first_lower = (tl.arange(0, CHUNK) >> (level + 1) << (level + 1)) + (1 << level)
     distance = decay - load_decays(decay_ptr, tile, first_lower, column, PADDED, BLOCK)
-    return natural_exp(tl.where(lower_half(LEVEL)[:, None], distance, -distance))
+    return natural_exp(tl.where(lower_half(level)[:, None], distance, -distance))
 
 
 @triton.jit

@@ -62,6 +62,16 @@ def decays(
 
 
 @triton.jit
+def halves_product(x, k, decay_ptr, tile, column, decay, level, PADDED_K: tl.constexpr):
+    """Lower rows of `x` [64, BLOCK] times upper rows of `k`, both decayed, in each quarter of a level."""
+    BLOCK_K: tl.constexpr = k.shape[1]
+    fade = half_decay(decay_ptr, tile, column, decay, level, PADDED_K, BLOCK_K)
+    under = lower_half(level)[:, None]
+    left, right = tl.where(under, x * fade, 0.0), tl.where(under, 0.0, k * fade)
+    return tl.where(quarter(level), product(left, right.trans()), 0.0)
+
+
+@triton.jit
 def inverted(lower):
     """(I + L)^-1 of strictly lower triangular L [64, 64], by blocks of doubling size.
 
@@ -70,30 +80,75 @@ def inverted(lower):
     """
     row = tl.arange(0, CHUNK)
     x = (row[:, None] == row[None, :]).to(tl.float32)
-    for level in tl.static_range(LEVELS):
+    for level in range(LEVELS):
         between = tl.where(quarter(level), lower, 0.0)
         x -= product(product(x, between), x)
     return x
 
 
 @triton.jit(do_not_specialize=["tokens", "sequences"])
-def within(
+def relate(
     q_ptr,
+    k_ptr,
+    cu_ptr,
+    decay_ptr,
+    scores_ptr,
+    qg_ptr,
+    kg_ptr,
+    tokens,
+    sequences,
+    scale,
+    HEADS: tl.constexpr,
+    GROUPS: tl.constexpr,
+    K: tl.constexpr,
+    NORMALISE: tl.constexpr,
+    QK: tl.constexpr,
+    N: tl.constexpr,
+    PADDED_K: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+):
+    """Writes scores, q and k with their decays, of chunk `program_id(0)` and value head `program_id(1)`."""
+    number, head = tl.program_id(0), tl.program_id(1)
+    sequence, first, end = find_chunk(cu_ptr, tokens, sequences, number, N)
+    if sequence >= sequences:
+        return
+    tile = number * HEADS + head
+    shared, heads = head // GROUPS, HEADS // GROUPS
+    q_norm = load_norm(q_ptr, first, end, heads, shared, K, PADDED_K, NORMALISE)
+    k_norm = load_norm(k_ptr, first, end, heads, shared, K, PADDED_K, NORMALISE)
+    row = tl.arange(0, CHUNK)
+    final = tl.full((1,), CHUNK - 1, tl.int32)
+    diagonal = tl.zeros((CHUNK,), tl.float32)
+    scores = tl.zeros((CHUNK, CHUNK), tl.float32)
+    for column in range(0, PADDED_K, BLOCK_K):
+        q = load_unit(q_ptr, q_norm, first, end, heads, shared, column, K, BLOCK_K, QK)
+        k = load_unit(k_ptr, k_norm, first, end, heads, shared, column, K, BLOCK_K, QK)
+        decay = load_decays(decay_ptr, tile, row, column, PADDED_K, BLOCK_K)
+        diagonal += tl.sum(q * k, 1)
+        for level in range(LEVELS):
+            scores += halves_product(q, k, decay_ptr, tile, column, decay, level, PADDED_K)
+        last = load_decays(decay_ptr, tile, final, column, PADDED_K, BLOCK_K)
+        qg = (q * natural_exp(decay)).to(qg_ptr.dtype.element_ty)
+        kg = (k * natural_exp(last - decay)).to(kg_ptr.dtype.element_ty)
+        tl.store(columns_of(qg_ptr, tile, column, CHUNK, PADDED_K, BLOCK_K), qg)
+        tl.store(columns_of(kg_ptr, tile, column, CHUNK, PADDED_K, BLOCK_K), kg)
+    scores += tl.where(row[:, None] == row[None, :], diagonal[:, None], 0.0)
+    store_tile(scores_ptr, tile, scores * scale)
+
+
+@triton.jit(do_not_specialize=["tokens", "sequences"])
+def solve(
     k_ptr,
     v_ptr,
     b_ptr,
     w_ptr,
     cu_ptr,
     decay_ptr,
-    scores_ptr,
     inverse_ptr,
     u_ptr,
     wy_ptr,
-    qg_ptr,
-    kg_ptr,
     tokens,
     sequences,
-    scale,
     HEADS: tl.constexpr,
     GROUPS: tl.constexpr,
     K: tl.constexpr,
@@ -110,45 +165,27 @@ def within(
     BLOCK_K: tl.constexpr,
     BLOCK_V: tl.constexpr,
 ):
-    """Writes the tiles of chunk `program_id(0)`, value head `program_id(1)`; `inverse_ptr` may be None."""
+    """Writes (I + L)^-1, unless `inverse_ptr` is None, u and w, of the same chunk and value head."""
     number, head = tl.program_id(0), tl.program_id(1)
     sequence, first, end = find_chunk(cu_ptr, tokens, sequences, number, N)
     if sequence >= sequences:
         return
     tile = number * HEADS + head
     shared, heads = head // GROUPS, HEADS // GROUPS
-    q_norm = load_norm(q_ptr, first, end, heads, shared, K, PADDED_K, NORMALISE)
-    k_norm = load_norm(k_ptr, first, end, heads, shared, K, PADDED_K, NORMALISE)
+    norm = load_norm(k_ptr, first, end, heads, shared, K, PADDED_K, NORMALISE)
     row = tl.arange(0, CHUNK)
-    final = tl.full((1,), CHUNK - 1, tl.int32)
-    diagonal = tl.zeros((CHUNK,), tl.float32)
-    scores = tl.zeros((CHUNK, CHUNK), tl.float32)
     lower = tl.zeros((CHUNK, CHUNK), tl.float32)
     for column in range(0, PADDED_K, BLOCK_K):
-        q = load_unit(q_ptr, q_norm, first, end, heads, shared, column, K, BLOCK_K, QK)
-        k = load_unit(k_ptr, k_norm, first, end, heads, shared, column, K, BLOCK_K, QK)
+        k = load_unit(k_ptr, norm, first, end, heads, shared, column, K, BLOCK_K, QK)
         bk = load_gate(b_ptr, first, end, HEADS, head, column, K, BLOCK_K, SCALAR) * k
         decay = load_decays(decay_ptr, tile, row, column, PADDED_K, BLOCK_K)
-        diagonal += tl.sum(q * k, 1)
-        for level in tl.static_range(LEVELS):
-            fade = half_decay(decay_ptr, tile, column, decay, level, PADDED_K, BLOCK_K)
-            under = lower_half(level)[:, None]
-            right = tl.where(under, 0.0, k * fade).trans()
-            inside = quarter(level)
-            scores += tl.where(inside, product(tl.where(under, q * fade, 0.0), right), 0.0)
-            lower += tl.where(inside, product(tl.where(under, bk * fade, 0.0), right), 0.0)
-        last = load_decays(decay_ptr, tile, final, column, PADDED_K, BLOCK_K)
-        qg = (q * natural_exp(decay)).to(qg_ptr.dtype.element_ty)
-        kg = (k * natural_exp(last - decay)).to(kg_ptr.dtype.element_ty)
-        tl.store(columns_of(qg_ptr, tile, column, CHUNK, PADDED_K, BLOCK_K), qg)
-        tl.store(columns_of(kg_ptr, tile, column, CHUNK, PADDED_K, BLOCK_K), kg)
-    scores += tl.where(row[:, None] == row[None, :], diagonal[:, None], 0.0)
-    store_tile(scores_ptr, tile, scores * scale)
+        for level in range(LEVELS):
+            lower += halves_product(bk, k, decay_ptr, tile, column, decay, level, PADDED_K)
     inverse = inverted(lower).to(INVERSE)
     if inverse_ptr is not None:
         store_tile(inverse_ptr, tile, inverse)
     for column in range(0, PADDED_K, BLOCK_K):
-        k = load_unit(k_ptr, k_norm, first, end, heads, shared, column, K, BLOCK_K, QK)
+        k = load_unit(k_ptr, norm, first, end, heads, shared, column, K, BLOCK_K, QK)
         bk = load_gate(b_ptr, first, end, HEADS, head, column, K, BLOCK_K, SCALAR) * k
         decay = load_decays(decay_ptr, tile, row, column, PADDED_K, BLOCK_K)
         wy = product(inverse, (bk * natural_exp(decay)).to(ERASE)).to(wy_ptr.dtype.element_ty)
