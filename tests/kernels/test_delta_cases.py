@@ -154,7 +154,11 @@ def test_the_scale_is_a_number_of_fp32():
 
 
 REPORTED = DeltaCase(
-    lengths=(40,), operands="correlated", precision="targeted", gates=Gates(kind="gentle")
+    lengths=(40,),
+    keys=32,
+    operands="correlated",
+    precision="targeted",
+    gates=Gates(gate="bounded", kind="gentle"),
 )
 
 
@@ -168,6 +172,9 @@ REPORTED = DeltaCase(
         {"normalise": False},
         {"tiny": True},
         {"erase": "sparse"},
+        {"keys": 24},
+        {"initial": True},
+        {"gates": Gates(kind="gentle")},
         {"gates": Gates(kind="saturated")},
         {"gates": Gates(gate="bounded", rate="extreme")},
     ],
@@ -176,6 +183,7 @@ REPORTED = DeltaCase(
 def test_the_contract_s_limit_is_for_ordinary_correlated_operands(odd):
     """0.008 for those of the report, nothing where something else about the case is odd."""
     assert REPORTED.params()["limit"] == 0.008
+    assert dataclasses.replace(REPORTED, gates=Gates()).params()["limit"] == 0.008
     assert dataclasses.replace(REPORTED, **odd).params()["limit"] is None
 
 
