@@ -67,7 +67,7 @@ def recurrence(
     o = torch.zeros_like(x.v)
     decayed = x.q.new_zeros(*x.q.shape, x.v.shape[-1]) if keep else None
     written = torch.zeros_like(x.v) if keep else None
-    for rows, active in _steps(lengths):
+    for rows, active in _steps(lengths, state.device):
         faded = store("state", state[active] * x.g[rows].exp()[..., None])
         n = store("v_new", x.w[rows] * x.v[rows] - _read(x.b[rows] * x.k[rows], faded))
         if decayed is not None and written is not None:
@@ -89,7 +89,7 @@ def adjoint(
     assert run.written is not None
     grads = Tokens(**{name: torch.zeros_like(value) for name, value in x.named().items()})
     dstate = dfinal.clone()
-    for rows, active in reversed(list(_steps(lengths))):
+    for rows, active in reversed(list(_steps(lengths, dstate.device))):
         q, k, v, b, w = x.q[rows], x.k[rows], x.v[rows], x.b[rows], x.w[rows]
         faded, n = run.decayed[rows], run.written[rows]
         after = faded + k[..., None] * n[..., None, :]
@@ -106,14 +106,15 @@ def adjoint(
     return grads, dstate
 
 
-def _steps(lengths: Sequence[int]) -> Iterator[tuple[Tensor, Tensor]]:
-    """For each step: the rows of its tokens and the sequences that they belong to."""
+def _steps(lengths: Sequence[int], device: torch.device) -> Iterator[tuple[Tensor, Tensor]]:
+    """For each step: the rows of its tokens and the sequences that they belong to, both on `device`."""
     sizes = torch.tensor(list(lengths), dtype=torch.int64)
-    starts = torch.cumsum(sizes, 0) - sizes
     order = torch.argsort(sizes, descending=True, stable=True)
+    first = (torch.cumsum(sizes, 0) - sizes)[order].to(device)
+    active = order.to(device)
     for step in range(max(lengths, default=0)):
-        active = order[: int((sizes > step).sum())]
-        yield starts[active] + step, active
+        count = int((sizes > step).sum())
+        yield first[:count] + step, active[:count]
 
 
 def _read(row: Tensor, state: Tensor) -> Tensor:
