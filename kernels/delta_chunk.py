@@ -19,7 +19,7 @@ from harness.spec import Params, Tensors
 from kernels.delta_contract import CHUNK, Operands, Options, named_gates, of_case
 from kernels.delta_gradients import of_products, of_scores, of_units
 from kernels.delta_states import pass_gradients, pass_states
-from kernels.delta_within import decays, relate, solve
+from kernels.delta_within import decays, relate, represent, solve
 from oracles.precision import Precision
 
 _TRITON = {torch.bfloat16: tl.bfloat16, torch.float16: tl.float16, torch.float32: tl.float32}
@@ -37,7 +37,7 @@ class Saved:
     kg: Tensor
     u: Tensor
     decay: Tensor
-    inverse: Tensor | None
+    inverse: Tensor
     states: Tensor | None
     v_new: Tensor | None
 
@@ -127,7 +127,7 @@ def _within(x: Operands, options: Options, launch: Launch, *, keep: bool) -> Sav
         kg=room("kg", CHUNK, padded_k),
         u=room("u", CHUNK, padded_v),
         decay=room("decay", CHUNK, padded_k),
-        inverse=room("inverse", CHUNK, CHUNK) if keep else None,
+        inverse=room("inverse", CHUNK, CHUNK),
         states=room("state", padded_k, padded_v) if keep else None,
         v_new=room("v_new", CHUNK, padded_v) if keep else None,
     )
@@ -170,6 +170,19 @@ def _within(x: Operands, options: Options, launch: Launch, *, keep: bool) -> Sav
     )
     solve[(chunks, x.value_heads)](
         x.k,
+        x.b,
+        x.cu_seqlens,
+        saved.decay,
+        saved.inverse,
+        len(x.q),
+        x.sequences,
+        SCALAR=x.scalar,
+        **shared,
+        **meta,
+        **how,
+    )
+    represent[(chunks, x.value_heads)](
+        x.k,
         x.v,
         x.b,
         x.w,
@@ -182,7 +195,6 @@ def _within(x: Operands, options: Options, launch: Launch, *, keep: bool) -> Sav
         x.sequences,
         V=x.values,
         SCALAR=x.scalar,
-        INVERSE=_TRITON[stored("inverse")],
         WRITE=_TRITON[stored("write")],
         ERASE=_TRITON[stored("erase")],
         PADDED_V=padded_v,

@@ -22,6 +22,7 @@ from kernels.delta_tiles import (
     load_gate,
     load_norm,
     load_rows,
+    load_tile,
     load_unit,
     lower_half,
     natural_exp,
@@ -139,6 +140,44 @@ def relate(
 @triton.jit(do_not_specialize=["tokens", "sequences"])
 def solve(
     k_ptr,
+    b_ptr,
+    cu_ptr,
+    decay_ptr,
+    inverse_ptr,
+    tokens,
+    sequences,
+    HEADS: tl.constexpr,
+    GROUPS: tl.constexpr,
+    K: tl.constexpr,
+    NORMALISE: tl.constexpr,
+    SCALAR: tl.constexpr,
+    QK: tl.constexpr,
+    N: tl.constexpr,
+    PADDED_K: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+):
+    """Writes (I + L)^-1 of chunk `program_id(0)` and value head `program_id(1)`."""
+    number, head = tl.program_id(0), tl.program_id(1)
+    sequence, first, end = find_chunk(cu_ptr, tokens, sequences, number, N)
+    if sequence >= sequences:
+        return
+    tile = number * HEADS + head
+    shared, heads = head // GROUPS, HEADS // GROUPS
+    norm = load_norm(k_ptr, first, end, heads, shared, K, PADDED_K, NORMALISE)
+    row = tl.arange(0, CHUNK)
+    lower = tl.zeros((CHUNK, CHUNK), tl.float32)
+    for column in range(0, PADDED_K, BLOCK_K):
+        k = load_unit(k_ptr, norm, first, end, heads, shared, column, K, BLOCK_K, QK)
+        bk = load_gate(b_ptr, first, end, HEADS, head, column, K, BLOCK_K, SCALAR) * k
+        decay = load_decays(decay_ptr, tile, row, column, PADDED_K, BLOCK_K)
+        for level in range(LEVELS):
+            lower += halves_product(bk, k, decay_ptr, tile, column, decay, level, PADDED_K)
+    store_tile(inverse_ptr, tile, inverted(lower))
+
+
+@triton.jit(do_not_specialize=["tokens", "sequences"])
+def represent(
+    k_ptr,
     v_ptr,
     b_ptr,
     w_ptr,
@@ -156,7 +195,6 @@ def solve(
     NORMALISE: tl.constexpr,
     SCALAR: tl.constexpr,
     QK: tl.constexpr,
-    INVERSE: tl.constexpr,
     WRITE: tl.constexpr,
     ERASE: tl.constexpr,
     N: tl.constexpr,
@@ -165,32 +203,23 @@ def solve(
     BLOCK_K: tl.constexpr,
     BLOCK_V: tl.constexpr,
 ):
-    """Writes (I + L)^-1, unless `inverse_ptr` is None, u and w, of the same chunk and value head."""
+    """Writes the WY representation, u and w, of the same chunk and value head."""
     number, head = tl.program_id(0), tl.program_id(1)
     sequence, first, end = find_chunk(cu_ptr, tokens, sequences, number, N)
     if sequence >= sequences:
         return
     tile = number * HEADS + head
     shared, heads = head // GROUPS, HEADS // GROUPS
+    inverse = load_tile(inverse_ptr, tile, CHUNK, CHUNK)
     norm = load_norm(k_ptr, first, end, heads, shared, K, PADDED_K, NORMALISE)
     row = tl.arange(0, CHUNK)
-    lower = tl.zeros((CHUNK, CHUNK), tl.float32)
-    for column in range(0, PADDED_K, BLOCK_K):
-        k = load_unit(k_ptr, norm, first, end, heads, shared, column, K, BLOCK_K, QK)
-        bk = load_gate(b_ptr, first, end, HEADS, head, column, K, BLOCK_K, SCALAR) * k
-        decay = load_decays(decay_ptr, tile, row, column, PADDED_K, BLOCK_K)
-        for level in range(LEVELS):
-            lower += halves_product(bk, k, decay_ptr, tile, column, decay, level, PADDED_K)
-    inverse = inverted(lower).to(INVERSE)
-    if inverse_ptr is not None:
-        store_tile(inverse_ptr, tile, inverse)
-    for column in range(0, PADDED_K, BLOCK_K):
+    for column in tl.static_range(0, PADDED_K, BLOCK_K):
         k = load_unit(k_ptr, norm, first, end, heads, shared, column, K, BLOCK_K, QK)
         bk = load_gate(b_ptr, first, end, HEADS, head, column, K, BLOCK_K, SCALAR) * k
         decay = load_decays(decay_ptr, tile, row, column, PADDED_K, BLOCK_K)
         wy = product(inverse, (bk * natural_exp(decay)).to(ERASE)).to(wy_ptr.dtype.element_ty)
         tl.store(columns_of(wy_ptr, tile, column, CHUNK, PADDED_K, BLOCK_K), wy)
-    for column in range(0, PADDED_V, BLOCK_V):
+    for column in tl.static_range(0, PADDED_V, BLOCK_V):
         w = load_gate(w_ptr, first, end, HEADS, head, column, V, BLOCK_V, SCALAR)
         v = load_rows(v_ptr, first, end, HEADS, head, column, V, BLOCK_V).to(tl.float32)
         u = product(inverse, (w * v).to(WRITE)).to(u_ptr.dtype.element_ty)
