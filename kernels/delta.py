@@ -16,7 +16,7 @@ from oracles import delta_rule
 from oracles.precision import FORWARD, Precision, named
 
 # Operands in fp32, or kept in it by the policy, are multiplied as tf32, which the model does too.
-_LOWERING = Lowering(products=("tf32",))
+_LOWERING = Lowering(supports=("sm_90",), products=("tf32",))
 
 _STORED = storage_model(
     4.0,
@@ -48,17 +48,19 @@ _RELATIONS = (
     delta_relations.sequences_permuted(),
     delta_relations.empty_sequence_inserted(),
     delta_relations.heads_permuted(),
-    delta_relations.states_transposed(),
 )
+_LAYOUT = delta_relations.states_transposed()
 _OF_OUTPUTS = (
     delta_relations.future_cut_off(),
     delta_relations.values_scaled(),
     delta_relations.nothing_written(),
 )
-_BY_CHUNK = (*_RELATIONS, *_OF_OUTPUTS, delta_relations.split(64))
+_BY_CHUNK = (*_RELATIONS, *_OF_OUTPUTS, _LAYOUT, delta_relations.split(64))
+# Compiled code may add the products along K in another order for another layout: no claim of bits.
 _TOKEN_BY_TOKEN = (*_RELATIONS, *_OF_OUTPUTS, delta_relations.split(1))
 _OF_GRADIENTS = (
     *_RELATIONS,
+    _LAYOUT,
     delta_relations.gradients_of_a_prefix(),
     delta_relations.gradients_scaled(),
     delta_relations.retained(),

@@ -23,8 +23,22 @@ from kernels.delta_within import decays, relate, represent, solve
 from oracles.precision import Precision
 
 _TRITON = {torch.bfloat16: tl.bfloat16, torch.float16: tl.float16, torch.float32: tl.float32}
-BLOCK_V = 32
-BLOCK_K = 32
+
+# (warps, stages) of each kernel for callers who leave the launch to it; measured on an H200, see
+# docs/measurements.md.
+_TUNED = {
+    "decays": (4, 2),
+    "relate": (4, 3),
+    "solve": (4, 3),
+    "represent": (4, 2),
+    "pass_states": (4, 3),
+    "pass_gradients": (8, 2),
+    "of_products": (8, 2),
+    "of_scores": (8, 2),
+    "of_units": (4, 2),
+}
+# Programs that fill an H200's 132 multiprocessors, about: from there on the passes take wider columns.
+_MANY = 64
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,9 +57,12 @@ class Saved:
 
 
 def forward(
-    x: Operands, options: Options, launch: Launch, *, retain: bool = False
+    x: Operands, options: Options, launch: Launch | None, *, retain: bool = False
 ) -> tuple[Tensor, Tensor, Saved | None]:
-    """(o [T, HV, V] as v, final state fp32, what `backward` can use again if `retain`)."""
+    """(o [T, HV, V] as v, final state fp32, what `backward` can use again if `retain`).
+
+    `launch` None takes what is fastest; its block is at most how many columns a program takes at a time.
+    """
     saved = _within(x, options, launch, keep=retain)
     o = torch.empty_like(x.v)
     final = x.q.new_empty(x.state_shape, dtype=torch.float32)
@@ -56,7 +73,7 @@ def forward(
 def backward(
     x: Operands,
     options: Options,
-    launch: Launch,
+    launch: Launch | None,
     do: Tensor,
     dfinal: Tensor,
     saved: Saved | None = None,
@@ -79,9 +96,8 @@ def backward(
     dstates = torch.empty_like(saved.states, dtype=stored("dstate"))
     dinitial = torch.empty_like(dfinal)
     padded_v = x.padded_values
-    block_v = min(BLOCK_V, padded_v)
+    block_v = _columns(x, launch)
     scale = _scale(x, options)
-    how: dict[str, Any] = {"num_warps": launch.num_warps, "num_stages": launch.num_stages}
     pass_gradients[(padded_v // block_v, x.value_heads, x.sequences)](
         saved.wy,
         saved.qg,
@@ -104,14 +120,14 @@ def backward(
         PADDED_V=padded_v,
         BLOCK_V=block_v,
         **x.meta,
-        **how,
+        **_how("pass_gradients", launch),
     )
-    return _operand_gradients(x, options, saved, do, dv_new, dstates, scale, how) | {
+    return _operand_gradients(x, options, saved, do, dv_new, dstates, scale, launch) | {
         "d_initial_state": dinitial
     }
 
 
-def _within(x: Operands, options: Options, launch: Launch, *, keep: bool) -> Saved:
+def _within(x: Operands, options: Options, launch: Launch | None, *, keep: bool) -> Saved:
     stored = _types(options.precision, x.v.dtype)
     meta, padded_v = x.meta, x.padded_values
     chunks, padded_k = x.most_chunks, meta["PADDED_K"]
@@ -131,9 +147,9 @@ def _within(x: Operands, options: Options, launch: Launch, *, keep: bool) -> Sav
         states=room("state", padded_k, padded_v) if keep else None,
         v_new=room("v_new", CHUNK, padded_v) if keep else None,
     )
-    how: dict[str, Any] = {"num_warps": launch.num_warps, "num_stages": launch.num_stages}
-    block_k, block_v = min(BLOCK_K, padded_k), min(BLOCK_V, padded_v)
-    decays[(chunks, x.value_heads, padded_k // block_k)](
+    block_k = _block(launch, 32, padded_k)
+    wide_k, wide_v = _block(launch, 64, padded_k), _block(launch, 64, padded_v)
+    decays[(chunks, x.value_heads, padded_k // wide_k)](
         x.g,
         x.a_log,
         x.dt_bias,
@@ -143,16 +159,16 @@ def _within(x: Operands, options: Options, launch: Launch, *, keep: bool) -> Sav
         x.sequences,
         options.lower_bound,
         GATE=options.gate,
-        BLOCK_K=block_k,
+        BLOCK_K=wide_k,
         **meta,
-        **how,
+        **_how("decays", launch),
     )
     shared = {
         "GROUPS": x.value_heads // x.heads,
         "NORMALISE": options.normalise,
         "QK": _TRITON[stored("qk")],
-        "BLOCK_K": block_k,
     }
+    bounded = options.gate == "bounded" or options.bounded
     relate[(chunks, x.value_heads)](
         x.q,
         x.k,
@@ -164,9 +180,11 @@ def _within(x: Operands, options: Options, launch: Launch, *, keep: bool) -> Sav
         len(x.q),
         x.sequences,
         _scale(x, options),
+        BOUNDED=bounded,
+        BLOCK_K=block_k,
         **shared,
         **meta,
-        **how,
+        **_how("relate", launch),
     )
     solve[(chunks, x.value_heads)](
         x.k,
@@ -177,9 +195,11 @@ def _within(x: Operands, options: Options, launch: Launch, *, keep: bool) -> Sav
         len(x.q),
         x.sequences,
         SCALAR=x.scalar,
+        BOUNDED=bounded,
+        BLOCK_K=block_k,
         **shared,
         **meta,
-        **how,
+        **_how("solve", launch),
     )
     represent[(chunks, x.value_heads)](
         x.k,
@@ -198,10 +218,11 @@ def _within(x: Operands, options: Options, launch: Launch, *, keep: bool) -> Sav
         WRITE=_TRITON[stored("write")],
         ERASE=_TRITON[stored("erase")],
         PADDED_V=padded_v,
-        BLOCK_V=block_v,
+        BLOCK_K=wide_k,
+        BLOCK_V=wide_v,
         **shared,
         **meta,
-        **how,
+        **_how("represent", launch),
     )
     return saved
 
@@ -209,14 +230,14 @@ def _within(x: Operands, options: Options, launch: Launch, *, keep: bool) -> Sav
 def _pass_states(
     x: Operands,
     options: Options,
-    launch: Launch,
+    launch: Launch | None,
     saved: Saved,
     o: Tensor | None,
     final: Tensor | None,
 ) -> None:
     stored = _types(options.precision, x.v.dtype)
     padded_v = x.padded_values
-    block_v = min(BLOCK_V, padded_v)
+    block_v = _columns(x, launch)
     pass_states[(padded_v // block_v, x.value_heads, x.sequences + 1)](
         saved.u,
         saved.wy,
@@ -240,8 +261,7 @@ def _pass_states(
         PADDED_V=padded_v,
         BLOCK_V=block_v,
         **x.meta,
-        num_warps=launch.num_warps,
-        num_stages=launch.num_stages,
+        **_how("pass_states", launch),
     )
 
 
@@ -253,12 +273,12 @@ def _operand_gradients(
     dv_new: Tensor,
     dstates: Tensor,
     scale: float,
-    how: dict[str, Any],
+    launch: Launch | None,
 ) -> dict[str, Tensor]:
     stored = _types(options.precision, x.v.dtype)
     meta, padded_v = x.meta, x.padded_values
     chunks, padded_k = x.most_chunks, meta["PADDED_K"]
-    block_k = min(BLOCK_K, padded_k)
+    block_k = _block(launch, 32, padded_k)
     blocks = padded_k // block_k
     tokens, heads = len(x.q), x.value_heads
     shared = {
@@ -306,10 +326,10 @@ def _operand_gradients(
         DW=_TRITON[stored("dw")],
         DINVERSE=_TRITON[stored("dinverse")],
         PADDED_V=padded_v,
-        BLOCK_V=min(BLOCK_V, padded_v),
+        BLOCK_V=_block(launch, 32, padded_v),
         **shared,
         **meta,
-        **how,
+        **_how("of_products", launch),
     )
     dq_rows, dk_rows = (room(tokens, heads, x.keys) for _ in range(2))
     dg = torch.empty_like(x.g)
@@ -338,10 +358,11 @@ def _operand_gradients(
         x.sequences,
         options.lower_bound,
         GATE=options.gate,
+        BOUNDED=options.gate == "bounded" or options.bounded,
         BLOCK_K=block_k,
         **shared,
         **meta,
-        **how,
+        **_how("of_scores", launch),
     )
     found = {"dv": dv, "dg": dg}
     for name, operand, rows in (("dq", x.q, dq_rows), ("dk", x.k, dk_rows)):
@@ -358,7 +379,7 @@ def _operand_gradients(
             K=x.keys,
             NORMALISE=options.normalise,
             PADDED_K=padded_k,
-            **how,
+            **_how("of_units", launch),
         )
     if dbeta is not None:
         db = dw = dbeta.sum(-1).to(x.b.dtype)
@@ -367,6 +388,21 @@ def _operand_gradients(
         found["dA_log"] = da_log.sum((0, 2))
         found["ddt_bias"] = dbias.sum(0)[:, : x.keys].contiguous()
     return found
+
+
+def _how(kernel: str, launch: Launch | None) -> dict[str, int]:
+    warps, stages = (launch.num_warps, launch.num_stages) if launch else _TUNED[kernel]
+    return {"num_warps": warps, "num_stages": stages}
+
+
+def _block(launch: Launch | None, width: int, padded: int) -> int:
+    """So many columns at a time, `launch.block` at most."""
+    return min(width, padded, launch.block if launch else width)
+
+
+def _columns(x: Operands, launch: Launch | None) -> int:
+    """Columns of a state that one program carries."""
+    return _block(launch, 64 if x.value_heads * x.sequences >= _MANY else 32, x.padded_values)
 
 
 def _scale(x: Operands, options: Options) -> float:

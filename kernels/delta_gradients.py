@@ -11,13 +11,14 @@ import triton
 import triton.language as tl
 
 from kernels.delta_tiles import (
+    BOUNDED_LEVEL,
     CHUNK,
     LEVELS,
     biased,
     columns_of,
     factor,
     find_chunk,
-    half_decay,
+    half_factors,
     inverse_norm,
     load_decays,
     load_gate,
@@ -25,8 +26,9 @@ from kernels.delta_tiles import (
     load_rows,
     load_tile,
     load_unit,
-    lower_half,
     natural_exp,
+    near,
+    near_factors,
     product,
     quarter,
     raw_gradient,
@@ -183,6 +185,7 @@ def of_scores(
     NORMALISE: tl.constexpr,
     SCALAR: tl.constexpr,
     QK: tl.constexpr,
+    BOUNDED: tl.constexpr,
     PARTS: tl.constexpr,
     N: tl.constexpr,
     PADDED_K: tl.constexpr,
@@ -224,17 +227,23 @@ def of_scores(
     dq = tl.zeros((CHUNK, BLOCK_K), tl.float32)
     dk = tl.zeros((CHUNK, BLOCK_K), tl.float32)
     dbk = tl.zeros((CHUNK, BLOCK_K), tl.float32)
-    for level in range(LEVELS):
-        fade = half_decay(decay_ptr, tile, column, decay, level, PADDED_K, BLOCK_K)
-        under = lower_half(level)[:, None]
+    if BOUNDED:
+        down, up = near_factors(decay_ptr, tile, column, decay, PADDED_K, BLOCK_K)
+        by_q, by_bk = tl.where(near(), dscores, 0.0), tl.where(near(), dlower, 0.0)
+        right = k * up
+        dq += down * product(by_q, right)
+        dbk += down * product(by_bk, right)
+        dk += up * product(by_q.trans(), q * down)
+        dk += up * product(by_bk.trans(), bk * down)
+    for level in range(BOUNDED_LEVEL if BOUNDED else 0, LEVELS):
+        down, up = half_factors(decay_ptr, tile, column, decay, level, PADDED_K, BLOCK_K)
         inside = quarter(level)
         by_q, by_bk = tl.where(inside, dscores, 0.0), tl.where(inside, dlower, 0.0)
-        right = tl.where(under, 0.0, k * fade)
-        dq += tl.where(under, fade * product(by_q, right), 0.0)
-        dbk += tl.where(under, fade * product(by_bk, right), 0.0)
-        left = product(by_q.trans(), tl.where(under, q * fade, 0.0))
-        left += product(by_bk.trans(), tl.where(under, bk * fade, 0.0))
-        dk += tl.where(under, 0.0, fade * left)
+        right = k * up
+        dq += down * product(by_q, right)
+        dbk += down * product(by_bk, right)
+        dk += up * product(by_q.trans(), q * down)
+        dk += up * product(by_bk.trans(), bk * down)
 
     ddecay = q * dq + bk * dbk - k * dk
     dq_outer = tl.load(columns_of(dq_ptr, tile, column, CHUNK, PADDED_K, BLOCK_K))

@@ -12,6 +12,8 @@ import triton.language as tl
 
 CHUNK = tl.constexpr(64)
 LEVELS = tl.constexpr(6)  # a chunk is halved so many times
+BOUNDED_LEVEL = tl.constexpr(4)  # or, with bounded gates, down to blocks of 2^4 rows
+SHIFT = tl.constexpr(37.5)
 LOG2_E = tl.constexpr(1.4426950408889634)
 EPSILON = tl.constexpr(1e-6)
 
@@ -214,15 +216,37 @@ def quarter(level):
 
 
 @triton.jit
-def half_decay(decay_ptr, tile, column, decay, level, PADDED: tl.constexpr, BLOCK: tl.constexpr):
-    """Each row's decay, from its block's first lower row if it is lower, else until that row.
+def half_factors(decay_ptr, tile, column, decay, level, PADDED: tl.constexpr, BLOCK: tl.constexpr):
+    """(decay of lower rows from their block's first lower row, of upper rows until it), zero elsewhere.
 
     `decay` is the columns from `column` on of tile `tile`. Neither half looks past the row that a product of
     the two belongs to, and neither exceeds 1.
     """
     first_lower = (tl.arange(0, CHUNK) >> (level + 1) << (level + 1)) + (1 << level)
     distance = decay - load_decays(decay_ptr, tile, first_lower, column, PADDED, BLOCK)
-    return natural_exp(tl.where(lower_half(level)[:, None], distance, -distance))
+    under = lower_half(level)[:, None]
+    fade = natural_exp(tl.where(under, distance, -distance))
+    return tl.where(under, fade, 0.0), tl.where(under, 0.0, fade)
+
+
+@triton.jit
+def near():
+    """Which of [64, 64] lie below the diagonal of a diagonal block of 16."""
+    row = tl.arange(0, CHUNK)
+    block = row >> BOUNDED_LEVEL
+    return (block[:, None] == block[None, :]) & (row[:, None] > row[None, :])
+
+
+@triton.jit
+def near_factors(decay_ptr, tile, column, decay, PADDED: tl.constexpr, BLOCK: tl.constexpr):
+    """(decay from the first row of the block of 16, its inverse), both within e^37.5 of 1.
+
+    For log-decays of at least -5, 15 of which come to -75; the shift of half that is a constant, so that no
+    row looks at a later one.
+    """
+    anchor = tl.arange(0, CHUNK) >> BOUNDED_LEVEL << BOUNDED_LEVEL
+    distance = decay - load_decays(decay_ptr, tile, anchor, column, PADDED, BLOCK) + SHIFT
+    return natural_exp(distance), natural_exp(-distance)
 
 
 @triton.jit

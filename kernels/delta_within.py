@@ -10,6 +10,7 @@ import triton
 import triton.language as tl
 
 from kernels.delta_tiles import (
+    BOUNDED_LEVEL,
     CHUNK,
     LEVELS,
     activated,
@@ -17,15 +18,16 @@ from kernels.delta_tiles import (
     columns_of,
     factor,
     find_chunk,
-    half_decay,
+    half_factors,
     load_decays,
     load_gate,
     load_norm,
     load_rows,
     load_tile,
     load_unit,
-    lower_half,
     natural_exp,
+    near,
+    near_factors,
     product,
     quarter,
     store_tile,
@@ -63,13 +65,18 @@ def decays(
 
 
 @triton.jit
-def halves_product(x, k, decay_ptr, tile, column, decay, level, PADDED_K: tl.constexpr):
-    """Lower rows of `x` [64, BLOCK] times upper rows of `k`, both decayed, in each quarter of a level."""
+def decayed_product(x, k, decay_ptr, tile, column, PADDED_K: tl.constexpr, BOUNDED: tl.constexpr):
+    """sum_d x_i[d] k_j[d] e^(G_i[d] - G_j[d]) below the diagonal, [64, 64], over the columns of a block."""
     BLOCK_K: tl.constexpr = k.shape[1]
-    fade = half_decay(decay_ptr, tile, column, decay, level, PADDED_K, BLOCK_K)
-    under = lower_half(level)[:, None]
-    left, right = tl.where(under, x * fade, 0.0), tl.where(under, 0.0, k * fade)
-    return tl.where(quarter(level), product(left, right.trans()), 0.0)
+    decay = load_decays(decay_ptr, tile, tl.arange(0, CHUNK), column, PADDED_K, BLOCK_K)
+    total = tl.zeros((CHUNK, CHUNK), tl.float32)
+    if BOUNDED:
+        down, up = near_factors(decay_ptr, tile, column, decay, PADDED_K, BLOCK_K)
+        total += tl.where(near(), product(x * down, (k * up).trans()), 0.0)
+    for level in range(BOUNDED_LEVEL if BOUNDED else 0, LEVELS):
+        down, up = half_factors(decay_ptr, tile, column, decay, level, PADDED_K, BLOCK_K)
+        total += tl.where(quarter(level), product(x * down, (k * up).trans()), 0.0)
+    return total
 
 
 @triton.jit
@@ -104,6 +111,7 @@ def relate(
     K: tl.constexpr,
     NORMALISE: tl.constexpr,
     QK: tl.constexpr,
+    BOUNDED: tl.constexpr,
     N: tl.constexpr,
     PADDED_K: tl.constexpr,
     BLOCK_K: tl.constexpr,
@@ -126,8 +134,7 @@ def relate(
         k = load_unit(k_ptr, k_norm, first, end, heads, shared, column, K, BLOCK_K, QK)
         decay = load_decays(decay_ptr, tile, row, column, PADDED_K, BLOCK_K)
         diagonal += tl.sum(q * k, 1)
-        for level in range(LEVELS):
-            scores += halves_product(q, k, decay_ptr, tile, column, decay, level, PADDED_K)
+        scores += decayed_product(q, k, decay_ptr, tile, column, PADDED_K, BOUNDED)
         last = load_decays(decay_ptr, tile, final, column, PADDED_K, BLOCK_K)
         qg = (q * natural_exp(decay)).to(qg_ptr.dtype.element_ty)
         kg = (k * natural_exp(last - decay)).to(kg_ptr.dtype.element_ty)
@@ -152,6 +159,7 @@ def solve(
     NORMALISE: tl.constexpr,
     SCALAR: tl.constexpr,
     QK: tl.constexpr,
+    BOUNDED: tl.constexpr,
     N: tl.constexpr,
     PADDED_K: tl.constexpr,
     BLOCK_K: tl.constexpr,
@@ -164,14 +172,11 @@ def solve(
     tile = number * HEADS + head
     shared, heads = head // GROUPS, HEADS // GROUPS
     norm = load_norm(k_ptr, first, end, heads, shared, K, PADDED_K, NORMALISE)
-    row = tl.arange(0, CHUNK)
     lower = tl.zeros((CHUNK, CHUNK), tl.float32)
     for column in range(0, PADDED_K, BLOCK_K):
         k = load_unit(k_ptr, norm, first, end, heads, shared, column, K, BLOCK_K, QK)
         bk = load_gate(b_ptr, first, end, HEADS, head, column, K, BLOCK_K, SCALAR) * k
-        decay = load_decays(decay_ptr, tile, row, column, PADDED_K, BLOCK_K)
-        for level in range(LEVELS):
-            lower += halves_product(bk, k, decay_ptr, tile, column, decay, level, PADDED_K)
+        lower += decayed_product(bk, k, decay_ptr, tile, column, PADDED_K, BOUNDED)
     store_tile(inverse_ptr, tile, inverted(lower))
 
 

@@ -1,0 +1,149 @@
+"""What precision costs the chunked delta rule on a card: latency and memory of each policy, beside fla-core.
+
+    python benchmarks/delta.py [--tokens 129,2048,16384] [--parts]
+
+KDA with 64 heads of 128 keys and values, bf16 operands of unit-norm q and k, log-decays -5 sigmoid(normal).
+For each number of tokens and each policy: the median time in microseconds of the forward and of the
+backward pass (which computes the forward pass's intermediates again), and the peak of memory in MiB beyond
+the operands'. fla-core's `chunk_kda`, where it is installed, runs the same operands in the same run.
+`--parts` says what each kernel takes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+CHECKOUT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(CHECKOUT))
+
+from harness import lanes  # noqa: E402
+
+lanes.choose("cuda")
+
+import torch  # noqa: E402
+import triton  # noqa: E402
+from torch import Tensor  # noqa: E402
+from torch.profiler import ProfilerActivity, profile  # noqa: E402
+
+from harness import data  # noqa: E402
+from kernels import delta_chunk  # noqa: E402
+from kernels.delta_contract import Operands, Options  # noqa: E402
+from oracles.precision import NAMED  # noqa: E402
+
+HEADS, WIDTH = 64, 128
+
+Row = tuple[str, float, float, float, float]
+
+
+def main() -> None:
+    """Measure, then print one table for each number of tokens."""
+    parser = argparse.ArgumentParser(description="What precision costs on this card.")
+    parser.add_argument("--tokens", default="129,2048,16384", help="numbers of tokens")
+    parser.add_argument("--parts", action="store_true", help="each kernel's time")
+    options = parser.parse_args()
+    lanes.present()
+    card = torch.cuda.get_device_name()
+    print(f"{card}, torch {torch.__version__}, triton {triton.__version__}; microseconds, MiB")
+    for tokens in map(int, options.tokens.split(",")):
+        operands, do = problem(tokens)
+        rows = [ours(name, operands, do) for name in NAMED]
+        rows += theirs(operands, do) if importlib.util.find_spec("fla") else []
+        print(f"{tokens} tokens       forward  of upstream's   backward   memory  of backward")
+        for name, fwd, bwd, room, more in rows:
+            ratio = fwd / rows[0][1]
+            print(f"  {name:18} {fwd:9.1f} {ratio:14.2f} {bwd:10.1f} {room:8.0f} {more:12.0f}")
+        if options.parts:
+            for name in NAMED:
+                print(f"  {name}: {parts(name, operands, do)}")
+
+
+def problem(tokens: int) -> tuple[dict[str, Tensor], Tensor]:
+    """Operands and the gradient of o, from the counter."""
+    device, shape = torch.device("cuda"), (tokens, HEADS, WIDTH)
+    count = tokens * HEADS * WIDTH
+
+    def normal(seed: int) -> Tensor:
+        return data.normal(data.hashed(seed, 0, count, device)).reshape(shape)
+
+    q, k, v, do = (normal(seed).to(torch.bfloat16) for seed in range(4))
+    beta = torch.sigmoid(normal(5)[..., 0]).to(torch.bfloat16)
+    operands = {"q": q, "k": k, "v": v, "g": -5.0 * torch.sigmoid(normal(4)), "beta": beta}
+    operands["cu_seqlens"] = torch.tensor([0, tokens], dtype=torch.int32, device=device)
+    return operands, do
+
+
+def passes(
+    policy: str, operands: dict[str, Tensor], do: Tensor
+) -> tuple[Callable[[], object], ...]:
+    """(forward, backward) of our kernels."""
+    options = Options(normalise=True, bounded=True, precision=NAMED[policy])
+    x = Operands.of(operands, options)
+    dfinal = torch.zeros(x.state_shape, device="cuda")
+    return (
+        lambda: delta_chunk.forward(x, options, None),
+        lambda: delta_chunk.backward(x, options, None, do, dfinal),
+    )
+
+
+def ours(policy: str, operands: dict[str, Tensor], do: Tensor) -> Row:
+    """The row of one policy."""
+    forward, backward = passes(policy, operands, do)
+    return policy, timed(forward), timed(backward), peak(forward), peak(backward)
+
+
+def theirs(operands: dict[str, Tensor], do: Tensor) -> list[Row]:
+    """fla-core's chunk_kda, whose backward pass computes the intermediates again too."""
+    from fla.ops.kda import chunk_kda
+
+    given = [
+        operands[name][None].detach().requires_grad_() for name in ("q", "k", "v", "g", "beta")
+    ]
+    how = {"use_qk_l2norm_in_kernel": True, "safe_gate": True, "lower_bound": -5.0}
+
+    def forward() -> Tensor:
+        with torch.no_grad():
+            found: Tensor = chunk_kda(*given, output_final_state=True, **how)[0]
+            return found
+
+    o = chunk_kda(*given, **how)[0]
+
+    def backward() -> object:
+        return torch.autograd.grad(o, given, do[None], retain_graph=True)
+
+    return [("fla-core chunk_kda", timed(forward), timed(backward), peak(forward), peak(backward))]
+
+
+def timed(run: Callable[[], object]) -> float:
+    """Microseconds, the median."""
+    median: float = triton.testing.do_bench(run, warmup=10, rep=80, return_mode="median")
+    return 1e3 * median
+
+
+def peak(run: Callable[[], object]) -> float:
+    """MiB allocated at most, beyond what was before."""
+    torch.cuda.synchronize()
+    before = torch.cuda.memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    run()
+    torch.cuda.synchronize()
+    return (torch.cuda.max_memory_allocated() - before) / 2**20
+
+
+def parts(policy: str, operands: dict[str, Tensor], do: Tensor) -> str:
+    """Each kernel's microseconds in a backward pass, which runs those of the forward pass too."""
+    _, backward = passes(policy, operands, do)
+    backward()
+    with profile(activities=[ProfilerActivity.CUDA]) as seen:
+        for _ in range(5):
+            backward()
+        torch.cuda.synchronize()
+    spent = {e.key: e.device_time_total / 5 for e in seen.key_averages()}
+    return ", ".join(f"{key[:20]} {time:.0f}" for key, time in spent.items() if time > 5)
+
+
+if __name__ == "__main__":
+    main()
