@@ -1,0 +1,379 @@
+"""The delta-rule oracle in every option: against plainer calls of itself, its storage, and differences."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from oracles import delta, delta_chunk, delta_rule
+from oracles.delta import Tokens
+from oracles.delta_gates import GateParameters, activated, normalised
+from oracles.formats import Floats
+from oracles.precision import FORWARD, NAMED, Precision
+from tests.oracles.delta_operands import numbers
+
+Tensors = dict[str, Tensor]
+PLAIN = {
+    "scale": None,
+    "gate": "log",
+    "lower_bound": -5.0,
+    "normalise": False,
+    "state_v_first": False,
+    "precision": "upstream",
+}
+HEADS, GROUPS, KEYS, VALUES = 2, 2, 8, 4
+LENGTHS = (5, 0, 12)
+
+
+def call(
+    *,
+    lengths: tuple[int, ...] = LENGTHS,
+    slack: int = 0,
+    groups: int = GROUPS,
+    gate: str = "log",
+    scalar: bool = False,
+    dtype: torch.dtype = torch.float32,
+) -> Tensors:
+    """Everything that a call may have, in the widest form: multiples of 2^-12, exact in fp32."""
+    t, hv, n = sum(lengths) + slack, HEADS * groups, len(lengths)
+    shapes = {
+        "q": (t, HEADS, KEYS),
+        "k": (t, HEADS, KEYS),
+        "v": (t, hv, VALUES),
+        "g": (t, hv, KEYS),
+        **({"beta": (t, hv)} if scalar else {"b": (t, hv, KEYS), "w": (t, hv, VALUES)}),
+        "do": (t, hv, VALUES),
+    }
+    whole = {"initial_state": (n, hv, KEYS, VALUES), "dht": (n, hv, KEYS, VALUES)}
+    if gate != "log":
+        whole |= {"A_log": (hv,), "dt_bias": (hv, KEYS)}
+    made = {
+        name: _rounded(numbers(salt, *shape))
+        for salt, (name, shape) in enumerate({**shapes, **whole}.items())
+    }
+    made["k"] /= 2
+    if gate == "log":
+        made["g"] = -1 - made["g"]
+    for name in {"b", "w", "beta"} & set(made):
+        made[name] = (1 + made[name]) / 2
+    starts = torch.tensor([0, *lengths]).cumsum(0).to(torch.int32)
+    rest = {
+        name: value.to(dtype if name in shapes else torch.float32) for name, value in made.items()
+    }
+    return {**rest, "cu_seqlens": starts}
+
+
+def _rounded(x: Tensor) -> Tensor:
+    return (x * 2.0**12).round() * 2.0**-12
+
+
+def values(tensors: Tensors, params: dict[str, Any]) -> dict[str, Floats]:
+    """The exact part of o, of the final state and of every gradient."""
+    answers = delta_rule.forward(tensors, params) | delta_rule.vjp(tensors, params)
+    return {name: answer.value for name, answer in answers.items()}
+
+
+@pytest.fixture
+def one_sample(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where only exact parts are compared, or one rounding, the other samples would take time."""
+    monkeypatch.setattr(delta_rule, "GRIDS", (1.0,))
+
+
+def same(found: Floats, expected: Floats) -> None:
+    """Equal up to the order of float64 sums."""
+    assert found.shape == expected.shape
+    assert np.abs(found - expected).max(initial=0.0) <= 1e-13 * np.abs(expected).max(initial=0.0)
+
+
+def test_a_call_is_the_recurrence_of_its_operands() -> None:
+    """With one head for each value head, log-decays, and nothing normalised: as they are, times the scale."""
+    tensors = call(groups=1)
+    wide = {name: value.double() for name, value in tensors.items()}
+    x = Tokens(**{name: wide[name] for name in "qkvgbw"})
+    for given, scale in ((None, KEYS**-0.5), (0.25, 0.25)):
+        run = delta.recurrence(x, scale, wide["initial_state"], LENGTHS)
+        for form in (delta_rule.forward, delta_rule.recurrent):
+            found = form(tensors, {**PLAIN, "scale": given})
+            same(found["o"].value, run.o.numpy())
+            same(found["final_state"].value, run.final.numpy())
+
+
+def test_value_heads_share_the_head_they_belong_to(one_sample: None) -> None:
+    """A group is what as many heads with the same q and k would be, and their gradients are summed."""
+    tensors = call()
+    repeated = dict(tensors)
+    for name in "qk":
+        repeated[name] = tensors[name].repeat_interleave(GROUPS, 1)
+    found, expected = values(tensors, PLAIN), values(repeated, PLAIN)
+    for name in ("dq", "dk"):
+        t = expected[name].shape[0]
+        expected[name] = expected[name].reshape(t, HEADS, GROUPS, KEYS).sum(2)
+    for name, value in expected.items():
+        same(found[name], value)
+
+
+def test_states_with_values_first_are_transposed_states(one_sample: None) -> None:
+    """Initial and final ones, and their gradients; nothing else changes."""
+    tensors = call()
+    turned = dict(tensors)
+    for name in ("initial_state", "dht"):
+        turned[name] = tensors[name].transpose(-1, -2).contiguous()
+    expected, found = values(tensors, PLAIN), values(turned, {**PLAIN, "state_v_first": True})
+    for name, value in expected.items():
+        states = name in ("final_state", "d_initial_state")
+        same(found[name], value.swapaxes(-1, -2) if states else value)
+
+
+def test_one_number_a_token_is_both_gates(one_sample: None) -> None:
+    """beta is b and w, everywhere the same; its gradient is the sum of theirs."""
+    scalar = call(scalar=True)
+    vectors = call() | {name: scalar[name] for name in scalar if name != "beta"}
+    for name in ("b", "w"):
+        width = vectors[name].shape[-1]
+        vectors[name] = scalar["beta"][..., None].expand(-1, -1, width).contiguous()
+    found, expected = values(scalar, PLAIN), values(vectors, PLAIN)
+    same(found.pop("dbeta"), expected.pop("db").sum(-1) + expected.pop("dw").sum(-1))
+    assert set(found) == set(expected)
+    for name, value in expected.items():
+        same(found[name], value)
+
+
+@pytest.mark.parametrize("gate", ["plain", "bounded"])
+def test_raw_gates_are_the_log_decays_that_they_stand_for(gate: Any) -> None:
+    """The outputs of raw gates are those of log-decays activated beforehand."""
+    tensors = call(gate=gate)
+    parameters = {name: tensors[source].double() for name, source in _PARAMETERS.items()}
+    given = GateParameters(gate=gate, lower_bound=-3.0, **parameters)
+    wide = {name: value.double() for name, value in tensors.items()}
+    q, k = (wide[name].repeat_interleave(GROUPS, 1) for name in "qk")
+    g = activated(wide["g"], given)
+    x = Tokens(q=q, k=k, **{name: wide[name] for name in "vbw"}, g=g)
+    run = delta.recurrence(x, KEYS**-0.5, wide["initial_state"], LENGTHS)
+    found = delta_rule.forward(tensors, {**PLAIN, "gate": gate, "lower_bound": -3.0})
+    same(found["o"].value, run.o.numpy())
+
+
+_PARAMETERS = {"a_log": "A_log", "dt_bias": "dt_bias"}
+
+
+def test_absent_parameters_are_zeros_and_have_gradients(one_sample: None) -> None:
+    """A bounded gate without A_log or dt_bias, and no initial state: all as if they were zeros."""
+    tensors, params = call(gate="bounded"), {**PLAIN, "gate": "bounded"}
+    names = ("A_log", "dt_bias", "initial_state")
+    zeros = tensors | {name: torch.zeros_like(tensors[name]) for name in names}
+    expected = values(zeros, params)
+    for absent in ([names[0]], [names[1]], [names[2]], names):
+        kept = {name: value for name, value in zeros.items() if name not in absent}
+        found = values(kept, params)
+        assert {"dA_log", "ddt_bias", "d_initial_state"} <= set(found)
+        for name, value in expected.items():
+            same(found[name], value)
+
+
+def test_slack_rows_are_zero_whatever_they_hold(one_sample: None) -> None:
+    """NaN in every tensor's rows of nobody: outputs and gradients are zero there, the others untouched."""
+    params = {**PLAIN, "gate": "bounded", "normalise": True}
+    tensors = call(gate="bounded", slack=3)
+    used = sum(LENGTHS)
+    for name in ("q", "k", "v", "g", "b", "w", "do"):
+        tensors[name][used:] = float("nan")
+    rows = {name: value for name, value in tensors.items() if len(value) == used + 3}
+    expected = values(tensors | {name: value[:used] for name, value in rows.items()}, params)
+    found = values(tensors, params)
+    for name, value in expected.items():
+        if len(value) == used:
+            assert not found[name][used:].any()
+            assert np.array_equal(found[name][:used], value)
+            assert len(found[name]) == used + 3
+        else:
+            assert np.array_equal(found[name], value)
+
+
+@pytest.mark.parametrize("scalar", [False, True])
+@pytest.mark.parametrize("v_first", [False, True])
+def test_answers_have_the_shapes_of_what_they_answer_for(
+    scalar: bool, v_first: bool, one_sample: None
+) -> None:
+    """Outputs as v and the states, gradients as their tensors; rows are tokens or sequences, by heads."""
+    tensors = call(gate="plain", scalar=scalar, slack=2)
+    if v_first:
+        for name in ("initial_state", "dht"):
+            tensors[name] = tensors[name].transpose(-1, -2).contiguous()
+    params = {**PLAIN, "gate": "plain", "state_v_first": v_first, "limit": 0.008}
+    found = delta_rule.forward(tensors, params)
+    assert {name: answer.shape for name, answer in found.items()} == {
+        "o": tuple(tensors["v"].shape),
+        "final_state": tuple(tensors["initial_state"].shape),
+    }
+    assert (found["o"].limit, found["final_state"].limit) == (0.008, None)
+    del params["limit"]
+    assert delta_rule.forward(tensors, params)["o"].limit is None
+    found = delta_rule.vjp(tensors, params)
+    sources = {"q", "k", "v", "g", "A_log", "dt_bias", *({"beta"} if scalar else {"b", "w"})}
+    expected = {f"d{name}": tuple(tensors[name].shape) for name in sources}
+    expected["d_initial_state"] = tuple(tensors["initial_state"].shape)
+    assert {name: answer.shape for name, answer in found.items()} == expected
+    assert {name: answer.rows for name, answer in found.items()} == {
+        name: min(2, len(shape)) for name, shape in expected.items()
+    }
+    assert all((answer.floor > 0).all() for answer in found.values())
+
+
+def test_log_decays_have_no_parameters_to_differentiate() -> None:
+    """Neither dA_log nor ddt_bias is answered, though the tensors are there."""
+    tensors = call() | {"A_log": torch.zeros(4), "dt_bias": torch.zeros(4, KEYS)}
+    assert not {"dA_log", "ddt_bias"} & set(delta_rule.vjp(tensors, PLAIN))
+
+
+def correlated(dtype: torch.dtype, length: int = 65) -> Tensors:
+    """Keys that nearly agree, little decay: where storage costs most."""
+    tensors = call(lengths=(length,), groups=1, dtype=dtype)
+    tensors["k"] = (tensors["k"].float() * 0.4 - 1).to(dtype)
+    tensors["q"] = (tensors["q"].float() + 1).to(dtype)
+    tensors["g"] = (tensors["g"].float() / 64).to(dtype)
+    tensors["initial_state"] = torch.zeros_like(tensors["initial_state"])
+    return tensors
+
+
+def relative(found: Floats, value: Floats) -> float:
+    """RMS of the difference over that of the value."""
+    return float(np.sqrt(np.square(found - value).mean() / np.square(value).mean()))
+
+
+@pytest.mark.parametrize(
+    "precision", ["upstream", "targeted", Precision(fp32=frozenset({"u"}))], ids=str
+)
+def test_a_sample_errs_as_much_as_the_storage_that_it_stands_for(
+    precision: Any, one_sample: None
+) -> None:
+    """Its error is about that of the roundings that the policy names; what products cut is less."""
+    tensors = correlated(torch.bfloat16)
+    params = {**PLAIN, "normalise": True, "precision": precision}
+    policy = precision if isinstance(precision, Precision) else NAMED[precision]
+    exactly = delta_rule.model(tensors, params, frozenset())["o"]
+    stored = delta_rule.model(tensors, params, frozenset(FORWARD) - policy.fp32)["o"]
+    answer = delta_rule.forward(tensors, params)["o"]
+    same(answer.value, exactly)
+    error = relative(stored, exactly)
+    assert 2.0**-9 < error / 1.5 < relative(answer.model, answer.value) < 1.5 * error
+
+
+def test_each_row_answers_with_the_farthest_of_eight_samples(monkeypatch: Any) -> None:
+    """All at once, as so many more heads, they are what each grid alone gives: outputs and gradients."""
+    params = {**PLAIN, "gate": "bounded", "normalise": True}
+    tensors = call(gate="bounded", scalar=True, dtype=torch.bfloat16)
+    found = delta_rule.forward(tensors, params) | delta_rule.vjp(tensors, params)
+    farthest = {name: answer.value for name, answer in found.items()}
+    for grid in delta_rule.GRIDS:
+        with monkeypatch.context() as patch:
+            patch.setattr(delta_rule, "GRIDS", (grid,))
+            alone = delta_rule.forward(tensors, params) | delta_rule.vjp(tensors, params)
+        for name, answer in alone.items():
+            inner = tuple(range(answer.rows, answer.model.ndim))
+            size = [
+                np.square(model - answer.value).sum(inner, keepdims=True)
+                for model in (answer.model, farthest[name])
+            ]
+            farthest[name] = np.where(size[0] > size[1], answer.model, farthest[name])
+    for name, answer in found.items():
+        same(answer.model, farthest[name])
+        assert not np.array_equal(answer.model, answer.value), name
+
+
+def test_keeping_more_costs_less() -> None:
+    """Outputs and gradients alike: upstream errs more than targeted, targeted more than fp32."""
+    tensors = correlated(torch.bfloat16)
+    errors = {}
+    for name in NAMED:
+        params = {**PLAIN, "normalise": True, "precision": name}
+        answers = delta_rule.forward(tensors, params) | delta_rule.vjp(tensors, params)
+        errors[name] = {key: relative(a.model, a.value) for key, a in answers.items()}
+    assert errors["upstream"]["o"] > errors["targeted"]["o"] > 2 * errors["fp32"]["o"]
+    for output in ("dq", "dk", "dv", "db", "dw", "dg"):
+        assert errors["upstream"][output] > 2 * errors["fp32"][output], output
+        # Products cut what is kept to ten bits.
+        assert 0 < errors["fp32"][output] < 2.0**-6, output
+
+
+def test_fp32_operands_are_not_stored_in_less() -> None:
+    """Whatever the policy says, the model rounds nothing below fp32, and cuts what products read."""
+    tensors = correlated(torch.float32)
+    params = {**PLAIN, "normalise": True}
+    upstream, fp32 = (
+        delta_rule.forward(tensors, {**params, "precision": name})["o"]
+        for name in ("upstream", "fp32")
+    )
+    assert np.array_equal(upstream.model, fp32.model)
+    assert 0 < relative(fp32.model, fp32.value) < 2.0**-8
+
+
+def test_a_token_by_token_kernel_stores_its_output_alone() -> None:
+    """Its model is the exact answer; the floor holds half a unit of bf16, and of fp32 for the state."""
+    tensors = correlated(torch.bfloat16)
+    found = delta_rule.recurrent(tensors, {**PLAIN, "normalise": True})
+    for answer in found.values():
+        assert np.array_equal(answer.model, answer.value)
+    for name, dtype in (("o", torch.bfloat16), ("final_state", torch.float32)):
+        value = found[name].value
+        rounded = torch.from_numpy(value).to(dtype).double().numpy()
+        assert (np.abs(rounded - value) <= found[name].floor).all()
+    # Beside the rounding of bf16, what fp32's arithmetic adds is small.
+    assert np.median(found["o"].floor / np.abs(found["o"].value)) < 1.25 * 2.0**-8
+
+
+OPTIONS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "gdn2, plain": ({"gate": "plain"}, {"gate": "plain", "normalise": True}),
+    "gdn2, bounded": (
+        {"gate": "bounded"},
+        {"gate": "bounded", "lower_bound": -3.0, "normalise": True, "scale": 0.75},
+    ),
+    "gdn2, log": ({}, {"normalise": False}),
+    "kda, bounded": ({"gate": "bounded", "scalar": True}, {"gate": "bounded", "normalise": True}),
+    "kda, log": ({"scalar": True}, {"normalise": True}),
+}
+
+
+@pytest.mark.parametrize("option", OPTIONS)
+def test_gradients_are_the_limits_of_differences_of_the_forward_pass(
+    option: str, one_sample: None
+) -> None:
+    """Of every tensor, through gates, normalisation, groups and scale: along a hashed direction each."""
+    knobs, changes = OPTIONS[option]
+    tensors, params = call(**knobs), {**PLAIN, **changes}
+    gradients = delta_rule.vjp(tensors, params)
+    do, dfinal = (tensors[name].double().numpy() for name in ("do", "dht"))
+    step = 2.0**-6
+    for salt, name in enumerate(sorted(set(tensors) - {"do", "dht", "cu_seqlens"})):
+        gradient = gradients["d_initial_state" if name == "initial_state" else f"d{name}"].value
+        # Multiples of 2^-5, so that whatever is moved is still a number of fp32.
+        direction = (numbers(60 + salt, *tensors[name].shape) * 32).round() / 32
+
+        def loss(far: float, name: str = name, direction: Tensor = direction) -> float:
+            moved = (tensors[name].double() + far * direction).float()
+            assert torch.equal(moved.double(), tensors[name].double() + far * direction)
+            x = delta_rule.problem(tensors | {name: moved}, params)
+            run = delta.recurrence(x.x, x.scale, x.initial, x.lengths)
+            return float((run.o.numpy() * do).sum() + (run.final.numpy() * dfinal).sum())
+
+        wide, narrow = ((loss(h) - loss(-h)) / (2 * h) for h in (step, step / 2))
+        along = float((gradient * direction.numpy()).sum())
+        size = float(np.linalg.norm(gradient) * direction.norm())
+        # Richardson's extrapolation errs by the fourth power of the step, times a fifth derivative.
+        assert abs((4 * narrow - wide) / 3 - along) < 32 * step**4 * size, name
+        assert size > 0, name
+
+
+def test_a_problem_is_normalised_and_repeated_by_heads() -> None:
+    """What the recurrence takes: unit q and k, one for each value head, and a chunk's deepest decay."""
+    tensors = call()
+    p = delta_rule.problem(tensors, {**PLAIN, "normalise": True})
+    expected = normalised(tensors["k"].double()).repeat_interleave(GROUPS, 1)
+    assert torch.equal(p.x.k, expected)
+    assert p.groups == GROUPS
+    decays = delta_chunk.chunked(LENGTHS, sum(LENGTHS))
+    assert p.deepest == float(decays.split(p.x.g).cumsum(-2).abs().max())
+    assert delta_rule.problem(call(lengths=(0,)), PLAIN).deepest == 0.0
