@@ -153,7 +153,7 @@ class Operands:
     @property
     def scalar(self) -> bool:
         """Whether one number a token stands for both gates."""
-        return self.b.dim() == 2
+        return self.b is self.w and self.b.dim() == 2
 
     @property
     def heads(self) -> int:
