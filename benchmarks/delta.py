@@ -30,7 +30,7 @@ from torch import Tensor  # noqa: E402
 from torch.profiler import ProfilerActivity, profile  # noqa: E402
 
 from harness import data  # noqa: E402
-from kernels import delta_chunk  # noqa: E402
+from kernels import delta_backward, delta_chunk  # noqa: E402
 from kernels.delta_contract import Operands, Options  # noqa: E402
 from oracles.precision import NAMED  # noqa: E402
 
@@ -85,7 +85,7 @@ def passes(
     dfinal = torch.zeros(x.state_shape, device="cuda")
     return (
         lambda: delta_chunk.forward(x, options, None),
-        lambda: delta_chunk.backward(x, options, None, do, dfinal),
+        lambda: delta_backward.backward(x, options, None, do, dfinal),
     )
 
 

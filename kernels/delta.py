@@ -10,7 +10,7 @@ from functools import partial
 
 from harness.norms import storage_model
 from harness.spec import Bitwise, KernelSpec, Lowering, Params, Storage
-from kernels import delta_chunk, delta_faults, delta_recurrent, delta_relations
+from kernels import delta_backward, delta_chunk, delta_faults, delta_recurrent, delta_relations
 from kernels.delta_cases import DeltaCase, delta_cases
 from oracles import delta_rule
 from oracles.precision import FORWARD, Precision, named
@@ -94,7 +94,7 @@ _chunk = partial(
 )
 _vjp = partial(
     _forward,
-    run=delta_chunk.launch_vjp,
+    run=delta_backward.launch,
     oracle=delta_rule.vjp,
     reproducible=Bitwise(shown_by=delta_faults.GRADIENTS[0].name),
     unwritten=_unwritten,

@@ -225,7 +225,7 @@ _LARGE = ((1, 1, 16, 16), (2, 1, 64, 64), (1, 2, 128, 64), (3, 1, 60, 32), (2, 2
 _LAUNCHES = (
     Launch(block=CHUNK),
     Launch(block=CHUNK, num_warps=8, num_stages=1),
-    Launch(block=16, num_warps=2, num_stages=3, misalign=1),
+    Launch(block=CHUNK, num_warps=2, num_stages=3, misalign=1),
 )
 
 

@@ -136,8 +136,12 @@ def heads_permuted() -> Invariance:
 def split(step: int) -> Invariance:
     """A sequence cut in two, the second part begun with the first one's final state, is the whole.
 
-    It is cut at a multiple of `step`. Applies where one is longer than that.
+    It is cut at a multiple of `step`. All runs are given initial states, zeros where the case has none, so
+    that all are of one compiled variant. Applies where a sequence is longer than `step`.
     """
+
+    def start(inputs: Inputs) -> Inputs | None:
+        return begun(inputs) if max(lengths(inputs)) > step else None
 
     def parts(inputs: Inputs) -> tuple[Part, Part]:
         sequence, rows = whole(inputs, _longer_than(inputs, step))
@@ -145,9 +149,7 @@ def split(step: int) -> Invariance:
         return (sequence, rows[:cut]), (sequence, rows[cut:])
 
     def transform(inputs: Inputs) -> Inputs | None:
-        if max(lengths(inputs)) <= step:
-            return None
-        return repacked(inputs, parts(inputs)[:1])
+        return repacked(begun(inputs), parts(inputs)[:1])
 
     def carry(found: Tensors, inputs: Inputs) -> Inputs:
         rest = repacked(inputs, parts(inputs)[1:])
@@ -157,8 +159,28 @@ def split(step: int) -> Invariance:
         return of_parts(found, parts(inputs)[1:])
 
     return Invariance(
-        name="a sequence in two runs", transform=transform, carry=carry, relate=relate
+        name="a sequence in two runs",
+        start=start,
+        transform=transform,
+        carry=carry,
+        relate=relate,
     )
+
+
+def begun(inputs: Inputs) -> Inputs:
+    """The same call with initial states given, zeros where there were none."""
+    tensors = inputs.tensors
+    if "initial_state" in tensors:
+        return inputs
+    shape = (len(lengths(inputs)), *inner_shape(inputs))
+    return inputs.replace(initial_state=tensors["q"].new_zeros(shape, dtype=torch.float32))
+
+
+def inner_shape(inputs: Inputs) -> tuple[int, int, int]:
+    """Of one sequence's state: (HV, K, V), or (HV, V, K)."""
+    keys, values = inputs.tensors["q"].shape[2], inputs.tensors["v"].shape[2]
+    heads = inputs.tensors["v"].shape[1]
+    return (heads, values, keys) if inputs.params["state_v_first"] else (heads, keys, values)
 
 
 def future_cut_off() -> Invariance:

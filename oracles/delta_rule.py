@@ -215,7 +215,7 @@ def chunk_outputs(p: Problem, store: Store, operand: Operand) -> dict[str, Tenso
 
 
 def vjp(tensors: Tensors, params: Params) -> dict[str, Modelled]:
-    """Every gradient that `kernels.delta_chunk.backward` answers with."""
+    """Every gradient that `kernels.delta_backward` answers with."""
     p = problem(tensors, params)
     do, dfinal = p.raw["do"], p.raw["dht"]
     run = delta.recurrence(p.x, p.scale, p.initial, p.lengths, keep=True)
