@@ -262,7 +262,7 @@ SCALAR = (
     ),
     fault(
         "chunk",
-        "_types",
+        "stored_types",
         "stores in the operands' type whatever the policy",
         "return torch.float32 if name in precision.fp32 else dtype",
         "return dtype",

@@ -127,12 +127,13 @@ GRADIENTS = (
         "memory",
     ),
     fault(
-        "chunk",
+        "backward",
         "backward",
         "promotes the forward pass alone",
-        "saved = _within(x, options, launch, keep=True)",
-        'options_of = {**vars(options), "precision": Precision(fp32=frozenset())}\n'
-        "        saved = _within(x, Options(**options_of), launch, keep=True)",
+        "saved = prepare(x, options, launch, keep=True)",
+        "less = type(options.precision)(fp32=frozenset())\n"
+        "        again = Options(**{**vars(options), 'precision': less})\n"
+        "        saved = prepare(x, again, launch, keep=True)",
     ),
     specialised("gradients", "of_units"),
 )
@@ -145,14 +146,14 @@ SCALAR_GRADIENTS = (
         "tl.store(place, dbeta[:, None] * 0.0, mask=mask)",
     ),
     fault(
-        "chunk",
+        "backward",
         "_operand_gradients",
         "gives beta no gradient",
         "dbeta.sum(-1)",
         "(dbeta.sum(-1) * 0)",
     ),
     fault(
-        "chunk",
+        "backward",
         "_operand_gradients",
         "scales dbeta by a quarter more",
         "dbeta.sum(-1)",
