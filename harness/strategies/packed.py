@@ -26,7 +26,8 @@ def lengths(
     Covers: no tokens, one token, a chunk or a sub-chunk and one more or less, a chunk and part of a
     sub-chunk, all tokens in one sequence, the same number in all, none in any, empty sequences first, in
     the middle and last, and as many sequences as the longest has tokens. About one in three has a
-    sequence of more than a chunk, where `most` allows. Shrinks toward one sequence of one token.
+    sequence of more than a chunk, where `most` allows, often beside empty ones. Shrinks toward one
+    sequence of one token.
     """
     count: int = draw(st.integers(1, sequences))
     size = _length(most, chunk, subchunk)
@@ -35,9 +36,10 @@ def lengths(
         case "alike":
             return (min(first, most // count),) * count
         case "long":
-            size = st.integers(1, subchunk)
+            few = st.integers(1, subchunk)
+            others = st.one_of(few, few, st.just(0))
             longest = draw(st.integers(0, count - 1))
-            drawn = (chunk * (i == longest) + draw(size) for i in range(count))
+            drawn = (chunk + draw(few) if i == longest else draw(others) for i in range(count))
             return _within(most, drawn)
         case "one":
             chosen = draw(st.integers(0, count - 1))
