@@ -199,7 +199,7 @@ def test_gradients_that_do_not_fit_are_refused() -> None:
         with pytest.raises(ValueError, match=re.escape(sentence)):
             x.require_gradients(*wrong)
         with pytest.raises(ValueError, match=re.escape(sentence)):
-            delta_chunk.backward(x, options, CASE.launch, *wrong)
+            delta_backward.backward(x, options, CASE.launch, *wrong)
 
 
 def test_parameters_are_read_with_raw_gates_alone() -> None:
