@@ -45,14 +45,37 @@ def adjoint(
     solve: Operand = as_is,
 ) -> tuple[Tokens, Tensor]:
     """Gradients of the operands and of the initial state, as `oracles.delta.adjoint` gives them."""
+    grads, dinitial, _ = weighed(
+        x, scale, initial, lengths, do, dfinal, store=store, operand=operand, solve=solve
+    )
+    return grads, dinitial
+
+
+def weighed(
+    x: Tokens,
+    scale: float,
+    initial: Tensor,
+    lengths: Sequence[int],
+    do: Tensor,
+    dfinal: Tensor,
+    *,
+    store: Store = exact,
+    operand: Operand = as_is,
+    solve: Operand = as_is,
+) -> tuple[Tokens, Tensor, Tensor]:
+    """`adjoint`, and the sum [T, H, K] of the magnitudes of all that is added up to the gradient of g.
+
+    Terms of that gradient cancel, in part or wholly; their errors do not.
+    """
     chunks = chunked(lengths, len(x.q))
     parts = Tokens(**{name: chunks.split(value) for name, value in x.named().items()})
     c = within(parts, scale, store, operand, solve)
     run = passed(c, chunks, scale, initial, store, operand)
     dout = chunks.split(do)
     dn, dstates, dinitial = _reversed(c, chunks, scale, dout, dfinal, store, operand)
-    grads = _within_adjoint(parts, c, run, scale, dout, dn, dstates, store, operand)
-    return Tokens(**{name: chunks.joined(g) for name, g in grads.named().items()}), dinitial
+    grads, terms = _within_adjoint(parts, c, run, scale, dout, dn, dstates, store, operand)
+    joined = Tokens(**{name: chunks.joined(g) for name, g in grads.named().items()})
+    return joined, dinitial, chunks.joined(_from_the_end(terms))
 
 
 def _reversed(
@@ -91,14 +114,16 @@ def _within_adjoint(
     dstates: Tensor,
     store: Store,
     operand: Operand,
-) -> Tokens:
-    """Gradients of the operands of each chunk [C, H, 64, ...]."""
+) -> tuple[Tokens, Tensor]:
+    """Gradients of the operands of each chunk [C, H, 64, ...], and the magnitudes of dG's terms."""
     grown, fading = c.decay.exp(), (c.decay[..., -1:, :] - c.decay).exp()
     dq = scale * (operand(do) @ operand(run.states).mT) * grown
     dk = (operand(run.v_new) @ operand(dstates).mT) * fading
-    dlast = (run.states * dstates).sum(-1) * c.last + store("ddecay", c.k * dk).sum(-2)
-    ddecay = store("ddecay", c.q * dq) - store("ddecay", c.k * dk)
-    ddecay[..., -1, :] += store("ddecay", dlast)
+    read, carried, kept = c.q * dq, c.k * dk, run.states * dstates
+    terms = read.abs() + carried.abs()
+    terms[..., -1, :] += kept.abs().sum(-1) * c.last + carried.abs().sum(-2)
+    ddecay = read - carried
+    ddecay[..., -1, :] += kept.sum(-1) * c.last + carried.sum(-2)
 
     dw = store("dw", -(operand(dn) @ operand(run.states).mT))
     dinverse = operand(dn) @ operand(c.write).mT + operand(dw) @ operand(c.erase).mT
@@ -108,22 +133,29 @@ def _within_adjoint(
     dwrite = operand(c.inverse).mT @ operand(dn)
     derase = operand(c.inverse).mT @ operand(dw)
     dbk = derase * grown
-    ddecay = ddecay + store("ddecay", dbk * x.b * c.k)
+    erased = dbk * x.b * c.k
+    terms, ddecay = terms + erased.abs(), ddecay + erased
 
     dscores = scale * (operand(do) @ operand(run.v_new).mT).tril()
     dq_in, dbk_in, dk_in = _scores_adjoint(x.b * c.k, c, dscores, dlower, operand)
-    ddecay = ddecay + store("ddecay", c.q * dq_in) + store("ddecay", x.b * c.k * dbk_in)
-    ddecay = ddecay - store("ddecay", c.k * dk_in)
+    for term in (c.q * dq_in, x.b * c.k * dbk_in, -c.k * dk_in):
+        terms, ddecay = terms + term.abs(), ddecay + term
     diagonal = torch.diagonal(dscores, dim1=-2, dim2=-1)[..., None]
     dbk = dbk + dbk_in
-    return Tokens(
+    grads = Tokens(
         q=dq + dq_in + diagonal * c.k,
         k=dk + dk_in + diagonal * c.q + x.b * dbk,
         v=x.w * dwrite,
-        g=ddecay.flip(-2).cumsum(-2).flip(-2),
+        g=_from_the_end(ddecay),
         b=c.k * dbk,
         w=x.v * dwrite,
     )
+    return grads, terms
+
+
+def _from_the_end(x: Tensor) -> Tensor:
+    """Cumulative sums of rows [.., 64, K] from the last one on."""
+    return x.flip(-2).cumsum(-2).flip(-2)
 
 
 def _scores_adjoint(

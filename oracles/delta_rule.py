@@ -16,7 +16,8 @@ Stability of Numerical Algorithms, 2nd ed., §3.1; a tensor core's cuts are twic
 operands to bf16 errs by about 2^-9 of the same magnitudes, and whatever follows carries both alike. So the
 error of the chunk form with every intermediate and operand rounded to bf16, times 2 n 2^-24 / 2^-9, stands
 for that of the arithmetic. A cumulative log-decay G adds at most 8 * 2^-24 |G| to an exponent: a scan of 64
-is 6 additions deep, and the gate and the change of base round once each. What is subnormal on the way may
+is 6 additions deep, and the gate and the change of base round once each. What cancels in a log-decay's
+gradient does so to within as many units of the magnitudes that are added. What is subnormal on the way may
 be flushed to zero: 2^-126 for each term of a sum.
 """
 
@@ -223,7 +224,7 @@ def vjp(tensors: Tensors, params: Params) -> dict[str, Modelled]:
 
     def chunk(p: Problem, store: Store, operand: Operand) -> dict[str, Tensor]:
         do, dfinal = p.raw["do"], p.raw["dht"]
-        grads, dinitial = delta_chunk_adjoint.adjoint(
+        grads, dinitial, weight = delta_chunk_adjoint.weighed(
             p.x,
             p.scale,
             p.initial,
@@ -234,9 +235,12 @@ def vjp(tensors: Tensors, params: Params) -> dict[str, Modelled]:
             operand=operand,
             solve=operand,
         )
-        return _gradients(p, grads, dinitial)
+        found = _gradients(p, grads, dinitial)
+        gates = _gradients(p, dataclasses.replace(grads, g=weight), dinitial)
+        return found | {f"{name} weight": gates[name].abs() for name in _OF_GATES if name in gates}
 
     points = rounded_points(tensors, params, (*FORWARD, *BACKWARD))
+    exactly = chunk(p, exact, delta_chunk.as_is)
     many = _repeated(p, len(GRIDS))
     samples = _samples(chunk(many, *_sampled(points, tensors["v"].dtype, many)), *value)
     coarse, share = chunk(p, *_COARSE), _share(p)
@@ -244,24 +248,36 @@ def vjp(tensors: Tensors, params: Params) -> dict[str, Modelled]:
     for name in (name for name in value if not name.endswith(" terms")):
         source = _SOURCES.get(name, name[1:])
         floor = share * (coarse[name] - value[name])
-        terms = f"{name} terms"
+        terms, weight = f"{name} terms", f"{name} weight"
         if terms in value:
-            floor = _summed(samples[terms] - value[terms], coarse[terms], share)
+            arithmetic = share * (coarse[terms] - value[terms]).abs()
+            if f"{terms} weight" in exactly:
+                arithmetic = arithmetic + share * COARSE * exactly[f"{terms} weight"]
+            floor = _summed(value[terms], samples[terms], arithmetic)
+        if weight in exactly:
+            floor = floor.abs() + share * COARSE * exactly[weight]
         dtype = tensors[source].dtype if source in tensors else torch.float32
         answers[name] = _answer(value[name], samples[name], floor, dtype)
     return answers
 
 
+# Gradients that sum what cancels: see `oracles.delta_chunk_adjoint.weighed`.
+_OF_GATES: Final = ("dg", "dA_log terms", "ddt_bias terms")
 _SOURCES: Final = {"dA_log": "A_log", "ddt_bias": "dt_bias", "d_initial_state": "initial_state"}
 
 # A sum's error is judged by its terms': the storage errors of single sums cancel by luck.
 _SUM_SLACK: Final = 4.0
 
 
-def _summed(errors: Tensor, coarse: Tensor, share: float) -> Tensor:
-    """The floor of a sum over the last axis, from the errors of its terms in each sample."""
-    farthest: Tensor = errors.square().sum(-1).sqrt().amax(0)
-    return _SUM_SLACK * farthest + share * coarse.abs().sum(-1)
+def _summed(value: Tensor, samples: Tensor, arithmetic: Tensor) -> Tensor:
+    """The floor of a sum over the last axis, from its terms: exact, in each sample, and their floor.
+
+    Adding n numbers pairwise errs by at most log2 n units of the sum of their magnitudes (Higham, §4.2),
+    and a few more where the partial sums are added one after another.
+    """
+    farthest: Tensor = (samples - value).square().sum(-1).sqrt().amax(0)
+    additions = (value.shape[-1].bit_length() + SCAN) * UNIT * value.abs().sum(-1)
+    return _SUM_SLACK * farthest + arithmetic.abs().sum(-1) + additions
 
 
 def _outputs(p: Problem, o: Tensor, final: Tensor) -> dict[str, Tensor]:
