@@ -273,11 +273,12 @@ def _summed(value: Tensor, samples: Tensor, arithmetic: Tensor) -> Tensor:
     """The floor of a sum over the last axis, from its terms: exact, in each sample, and their floor.
 
     Adding n numbers pairwise errs by at most log2 n units of the sum of their magnitudes (Higham, §4.2),
-    and a few more where the partial sums are added one after another.
+    and a few more where the partial sums are added one after another. Each term may have been flushed.
     """
+    terms = value.shape[-1]
     farthest: Tensor = (samples - value).square().sum(-1).sqrt().amax(0)
-    additions = (value.shape[-1].bit_length() + SCAN) * UNIT * value.abs().sum(-1)
-    return _SUM_SLACK * farthest + arithmetic.abs().sum(-1) + additions
+    additions = (terms.bit_length() + SCAN) * UNIT * value.abs().sum(-1)
+    return _SUM_SLACK * farthest + arithmetic.abs().sum(-1) + additions + terms * FLUSHED
 
 
 def _outputs(p: Problem, o: Tensor, final: Tensor) -> dict[str, Tensor]:

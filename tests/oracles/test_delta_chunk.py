@@ -39,15 +39,16 @@ def by_chunks(
     operand: Callable[[Tensor], Tensor] = delta_chunk.as_is,
     solve: Callable[[Tensor], Tensor] = delta_chunk.as_is,
 ) -> dict[str, Tensor]:
-    """The same of the chunk form."""
+    """The same of the chunk form, and what the gradient of g weighs."""
     do, dfinal = numbers(91, *x.v.shape), numbers(92, *initial.shape)
     o, final = delta_chunk.forward(
         x, SCALE, initial, lengths, store=store, operand=operand, solve=solve
     )
-    grads, dinitial = delta_chunk_adjoint.adjoint(
+    grads, dinitial, weight = delta_chunk_adjoint.weighed(
         x, SCALE, initial, lengths, do, dfinal, store=store, operand=operand, solve=solve
     )
-    return {"o": o, "final": final, "dinitial": dinitial, **grads.named()}
+    found = {"o": o, "final": final, "dinitial": dinitial, **grads.named()}
+    return {**found, "weight": weight}
 
 
 def allowed(name: str) -> float:
@@ -60,9 +61,9 @@ def test_chunks_are_the_recurrence(length: int) -> None:
     """Outputs, the final state and every gradient, at lengths around those of a chunk and its blocks."""
     x = tokens(length, length)
     initial = states(length, 1, x)
-    expected = by_tokens(x, initial, (length,))
-    for name, value in by_chunks(x, initial, (length,)).items():
-        assert apart(value, expected[name]) <= allowed(name), name
+    found = by_chunks(x, initial, (length,))
+    for name, value in by_tokens(x, initial, (length,)).items():
+        assert apart(found[name], value) <= allowed(name), name
 
 
 def test_packed_chunks_are_the_recurrence() -> None:
@@ -72,11 +73,10 @@ def test_packed_chunks_are_the_recurrence() -> None:
     for value in x.named().values():
         value[sum(lengths) :] = float("nan")
     initial = states(20, len(lengths), x)
-    expected = by_tokens(x, initial, lengths)
-    for name, value in by_chunks(x, initial, lengths).items():
-        assert apart(value, expected[name]) <= allowed(name), name
-        if name not in ("final", "dinitial"):
-            assert not value[sum(lengths) :].any(), name
+    expected, found = by_tokens(x, initial, lengths), by_chunks(x, initial, lengths)
+    for name, value in found.items():
+        assert name == "weight" or apart(value, expected[name]) <= allowed(name), name
+        assert name in ("final", "dinitial") or not value[sum(lengths) :].any(), name
 
 
 @pytest.mark.parametrize("decays", [(-60.0, -120.0), (0.0, -120.0, -60.0), (-120.0,), (-5.0, 0.0)])
@@ -87,11 +87,11 @@ def test_no_decay_is_too_deep(decays: tuple[float, ...]) -> None:
     x = dataclasses.replace(x, g=steps.expand_as(x.g).contiguous())
     initial = states(21, 1, x)
     expected = by_tokens(x, initial, (129,))
-    # The gradient of what decays to nothing is a difference of such terms, however small it is.
-    term = float((x.q * expected["q"]).abs().max())
-    for name, value in by_chunks(x, initial, (129,)).items():
-        size = max(float(expected[name].abs().max()), term if name == "g" else 0.0)
-        assert float((value - expected[name]).abs().max()) <= allowed(name) * size, name
+    found = by_chunks(x, initial, (129,))
+    for name, value in expected.items():
+        # The gradient of what decays to nothing is a difference, exact to the size of its terms.
+        size = float(found["weight" if name == "g" else name].abs().max())
+        assert float((found[name] - value).abs().max()) <= allowed(name) * size, name
 
 
 def test_nobodys_chunks_are_none() -> None:
@@ -130,14 +130,28 @@ def test_what_is_stored_is_what_is_read_from_there_on(name: str, length: int) ->
     factors = collections.defaultdict(lambda: 1.0, {name: 1.5})
     # Both operands of a product pass through `operand`.
     operand = delta_chunk.as_is if name != "products" else lambda value: 1.5**0.5 * value
-    found = by_chunks(x, initial, (length,), lambda point, v: factors[point] * v, operand)
+    seen: dict[str, Tensor] = {}
+
+    def store(point: str, value: Tensor) -> Tensor:
+        stored = factors[point] * value
+        seen.setdefault(point, stored)
+        return stored
+
+    found = by_chunks(x, initial, (length,), store, operand)
     for head in range(2):
         mine = Tokens(**{point: value[:, head] for point, value in x.named().items()})
         expected = written_out(mine, initial[0, head], head, factors)
         for output, value in expected.items():
-            got = found[output][
-                (0, head) if output in ("final", "dinitial") else (..., head, slice(None))
-            ]
+            stored = output.removeprefix("stored ")
+            if stored != output:
+                rows = slice(None) if stored in ("state", "dstate") else slice(length)
+                got = seen[stored].reshape(2, *seen[stored].shape[-2:])[
+                    head, rows, : value.shape[1]
+                ]
+            elif output in ("final", "dinitial"):
+                got = found[output][0, head]
+            else:
+                got = found[output][:, head]
             assert apart(got, value) <= allowed(output), output
 
 
@@ -146,7 +160,8 @@ def written_out(
 ) -> dict[str, Tensor]:
     """One head of one chunk, [T, ...], from the equations of the kernel, element by element where it decays.
 
-    `factors` says how much larger an intermediate is than it should be, or "products" all products.
+    Outputs and gradients by name, and what is stored on the way. `factors` says how much larger than it
+    should be an intermediate is, or under "products" every product.
     """
     f, p, length = factors, factors["products"], len(x.q)
     do = numbers(91, length, 2, 4)[:, head]
@@ -177,22 +192,41 @@ def written_out(
     dscores = SCALE * p * do @ n.T
     dq_before = SCALE * p * do @ state.T * grown.exp()
     dk_after = p * n @ dstate.T * (grown[-1] - grown).exp()
-    dq_within = torch.einsum("ij,jk,ijk->ik", dscores * both, k, fade)
+    itself = dscores.diagonal()[:, None]
+    dq_within = torch.einsum("ij,jk,ijk->ik", dscores * strict, k, fade)
     erased = torch.einsum("ij,jk,ijk->ik", dlower * strict, k, fade)
-    read = torch.einsum("ij,ik,ijk->jk", dscores * both, q, fade)
+    read = torch.einsum("ij,ik,ijk->jk", dscores * strict, q, fade)
     read = read + torch.einsum("ij,ik,ijk->jk", dlower * strict, bk, fade)
     ddecay = q * (dq_before + dq_within) + bk * (derase + erased) - k * (dk_after + read)
+    weight = (q * dq_before).abs() + (q * dq_within).abs() + (bk * derase).abs()
+    weight = weight + (bk * erased).abs() + (k * dk_after).abs() + (k * read).abs()
+    weight[-1] += (state * dstate * last).abs().sum(1) + (k * dk_after).abs().sum(0)
     ddecay[-1] += (state * dstate * last).sum(1) + (k * dk_after).sum(0)
     return {
         "o": p * (SCALE * qg @ state + scores @ n),
         "final": last * initial + p * kg.T @ n,
-        "q": dq_before + dq_within,
-        "k": dk_after + read + x.b * (derase + erased),
+        "q": dq_before + dq_within + itself * k,
+        "k": dk_after + read + itself * q + x.b * (derase + erased),
         "v": x.w * dwrite,
         "g": ddecay.flip(0).cumsum(0).flip(0),
+        "weight": weight.flip(0).cumsum(0).flip(0),
         "b": k * (derase + erased),
         "w": x.v * dwrite,
         "dinitial": last * dfinal + p * (SCALE * qg.T @ do - wy.T @ dn),
+        "stored scores": scores,
+        "stored inverse": a,
+        "stored write": write,
+        "stored erase": erase,
+        "stored u": u,
+        "stored w": wy,
+        "stored qg": qg,
+        "stored kg": kg,
+        "stored state": state,
+        "stored v_new": n,
+        "stored dstate": dstate,
+        "stored dv_new": dn,
+        "stored dw": dwy,
+        "stored dinverse": da,
     }
 
 
@@ -215,6 +249,7 @@ def test_each_rounding_alone_shows_in_what_it_feeds(name: str) -> None:
     exactly = by_chunks(x, initial, (129,))
     found = by_chunks(x, initial, (129,), storing(frozenset({name}), torch.bfloat16))
     changed = {output for output, value in found.items() if not torch.equal(value, exactly[output])}
+    changed -= {"weight"}
     if name in BACKWARD:
         assert changed == BACKWARDS[name]
     else:
@@ -265,4 +300,8 @@ def test_the_inverse_reads_through_its_own_cut() -> None:
     # Each of six steps cuts numbers of size one to ten bits.
     assert apart(seen["cut"]["inverse"], seen["exact"]["inverse"]) < 6 * 2.0**-9
     lower = numbers(2, CHUNK, CHUNK).tril(-1)
+    # -X B X is two products: of two operands, and of that with the third.
+    single = torch.zeros_like(lower)
+    single[1, 0] = 0.25
+    assert float(inverted(single, lambda value: 2 * value)[1, 0]) == -0.25 * 2**4
     assert torch.equal(inverted(lower, torch.zeros_like), torch.eye(CHUNK, dtype=torch.float64))

@@ -1,4 +1,4 @@
-"""The delta-rule oracle in every option: against plainer calls of itself, its storage, and differences."""
+"""The delta-rule oracle in every option: against plainer calls of itself, and differences."""
 
 from __future__ import annotations
 
@@ -13,62 +13,17 @@ from oracles import delta, delta_chunk, delta_rule
 from oracles.delta import Tokens
 from oracles.delta_gates import GateParameters, activated, normalised
 from oracles.formats import Floats
-from oracles.precision import FORWARD, NAMED, Precision
-from tests.oracles.delta_operands import numbers
-
-Tensors = dict[str, Tensor]
-PLAIN = {
-    "scale": None,
-    "gate": "log",
-    "lower_bound": -5.0,
-    "normalise": False,
-    "state_v_first": False,
-    "precision": "upstream",
-}
-HEADS, GROUPS, KEYS, VALUES = 2, 2, 8, 4
-LENGTHS = (5, 0, 12)
-
-
-def call(
-    *,
-    lengths: tuple[int, ...] = LENGTHS,
-    slack: int = 0,
-    groups: int = GROUPS,
-    gate: str = "log",
-    scalar: bool = False,
-    dtype: torch.dtype = torch.float32,
-) -> Tensors:
-    """Everything that a call may have, in the widest form: multiples of 2^-12, exact in fp32."""
-    t, hv, n = sum(lengths) + slack, HEADS * groups, len(lengths)
-    shapes = {
-        "q": (t, HEADS, KEYS),
-        "k": (t, HEADS, KEYS),
-        "v": (t, hv, VALUES),
-        "g": (t, hv, KEYS),
-        **({"beta": (t, hv)} if scalar else {"b": (t, hv, KEYS), "w": (t, hv, VALUES)}),
-        "do": (t, hv, VALUES),
-    }
-    whole = {"initial_state": (n, hv, KEYS, VALUES), "dht": (n, hv, KEYS, VALUES)}
-    if gate != "log":
-        whole |= {"A_log": (hv,), "dt_bias": (hv, KEYS)}
-    made = {
-        name: _rounded(numbers(salt, *shape))
-        for salt, (name, shape) in enumerate({**shapes, **whole}.items())
-    }
-    made["k"] /= 2
-    if gate == "log":
-        made["g"] = -1 - made["g"]
-    for name in {"b", "w", "beta"} & set(made):
-        made[name] = (1 + made[name]) / 2
-    starts = torch.tensor([0, *lengths]).cumsum(0).to(torch.int32)
-    rest = {
-        name: value.to(dtype if name in shapes else torch.float32) for name, value in made.items()
-    }
-    return {**rest, "cu_seqlens": starts}
-
-
-def _rounded(x: Tensor) -> Tensor:
-    return (x * 2.0**12).round() * 2.0**-12
+from tests.oracles.delta_operands import (
+    GROUPS,
+    HEADS,
+    KEYS,
+    LENGTHS,
+    PLAIN,
+    Tensors,
+    call,
+    numbers,
+    same,
+)
 
 
 def values(tensors: Tensors, params: dict[str, Any]) -> dict[str, Floats]:
@@ -79,14 +34,8 @@ def values(tensors: Tensors, params: dict[str, Any]) -> dict[str, Floats]:
 
 @pytest.fixture
 def one_sample(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where only exact parts are compared, or one rounding, the other samples would take time."""
+    """Where only exact parts are compared, the other samples would just take time."""
     monkeypatch.setattr(delta_rule, "GRIDS", (1.0,))
-
-
-def same(found: Floats, expected: Floats) -> None:
-    """Equal up to the order of float64 sums."""
-    assert found.shape == expected.shape
-    assert np.abs(found - expected).max(initial=0.0) <= 1e-13 * np.abs(expected).max(initial=0.0)
 
 
 def test_a_call_is_the_recurrence_of_its_operands() -> None:
@@ -227,102 +176,6 @@ def test_log_decays_have_no_parameters_to_differentiate() -> None:
     """Neither dA_log nor ddt_bias is answered, though the tensors are there."""
     tensors = call() | {"A_log": torch.zeros(4), "dt_bias": torch.zeros(4, KEYS)}
     assert not {"dA_log", "ddt_bias"} & set(delta_rule.vjp(tensors, PLAIN))
-
-
-def correlated(dtype: torch.dtype, length: int = 65) -> Tensors:
-    """Keys that nearly agree, little decay: where storage costs most."""
-    tensors = call(lengths=(length,), groups=1, dtype=dtype)
-    tensors["k"] = (tensors["k"].float() * 0.4 - 1).to(dtype)
-    tensors["q"] = (tensors["q"].float() + 1).to(dtype)
-    tensors["g"] = (tensors["g"].float() / 64).to(dtype)
-    tensors["initial_state"] = torch.zeros_like(tensors["initial_state"])
-    return tensors
-
-
-def relative(found: Floats, value: Floats) -> float:
-    """RMS of the difference over that of the value."""
-    return float(np.sqrt(np.square(found - value).mean() / np.square(value).mean()))
-
-
-@pytest.mark.parametrize(
-    "precision", ["upstream", "targeted", Precision(fp32=frozenset({"u"}))], ids=str
-)
-def test_a_sample_errs_as_much_as_the_storage_that_it_stands_for(
-    precision: Any, one_sample: None
-) -> None:
-    """Its error is about that of the roundings that the policy names; what products cut is less."""
-    tensors = correlated(torch.bfloat16)
-    params = {**PLAIN, "normalise": True, "precision": precision}
-    policy = precision if isinstance(precision, Precision) else NAMED[precision]
-    exactly = delta_rule.model(tensors, params, frozenset())["o"]
-    stored = delta_rule.model(tensors, params, frozenset(FORWARD) - policy.fp32)["o"]
-    answer = delta_rule.forward(tensors, params)["o"]
-    same(answer.value, exactly)
-    error = relative(stored, exactly)
-    assert 2.0**-9 < error / 1.5 < relative(answer.model, answer.value) < 1.5 * error
-
-
-def test_each_row_answers_with_the_farthest_of_eight_samples(monkeypatch: Any) -> None:
-    """All at once, as so many more heads, they are what each grid alone gives: outputs and gradients."""
-    params = {**PLAIN, "gate": "bounded", "normalise": True}
-    tensors = call(gate="bounded", scalar=True, dtype=torch.bfloat16)
-    found = delta_rule.forward(tensors, params) | delta_rule.vjp(tensors, params)
-    farthest = {name: answer.value for name, answer in found.items()}
-    for grid in delta_rule.GRIDS:
-        with monkeypatch.context() as patch:
-            patch.setattr(delta_rule, "GRIDS", (grid,))
-            alone = delta_rule.forward(tensors, params) | delta_rule.vjp(tensors, params)
-        for name, answer in alone.items():
-            inner = tuple(range(answer.rows, answer.model.ndim))
-            size = [
-                np.square(model - answer.value).sum(inner, keepdims=True)
-                for model in (answer.model, farthest[name])
-            ]
-            farthest[name] = np.where(size[0] > size[1], answer.model, farthest[name])
-    for name, answer in found.items():
-        same(answer.model, farthest[name])
-        assert not np.array_equal(answer.model, answer.value), name
-
-
-def test_keeping_more_costs_less() -> None:
-    """Outputs and gradients alike: upstream errs more than targeted, targeted more than fp32."""
-    tensors = correlated(torch.bfloat16)
-    errors = {}
-    for name in NAMED:
-        params = {**PLAIN, "normalise": True, "precision": name}
-        answers = delta_rule.forward(tensors, params) | delta_rule.vjp(tensors, params)
-        errors[name] = {key: relative(a.model, a.value) for key, a in answers.items()}
-    assert errors["upstream"]["o"] > errors["targeted"]["o"] > 2 * errors["fp32"]["o"]
-    for output in ("dq", "dk", "dv", "db", "dw", "dg"):
-        assert errors["upstream"][output] > 2 * errors["fp32"][output], output
-        # Products cut what is kept to ten bits.
-        assert 0 < errors["fp32"][output] < 2.0**-6, output
-
-
-def test_fp32_operands_are_not_stored_in_less() -> None:
-    """Whatever the policy says, the model rounds nothing below fp32, and cuts what products read."""
-    tensors = correlated(torch.float32)
-    params = {**PLAIN, "normalise": True}
-    upstream, fp32 = (
-        delta_rule.forward(tensors, {**params, "precision": name})["o"]
-        for name in ("upstream", "fp32")
-    )
-    assert np.array_equal(upstream.model, fp32.model)
-    assert 0 < relative(fp32.model, fp32.value) < 2.0**-8
-
-
-def test_a_token_by_token_kernel_stores_its_output_alone() -> None:
-    """Its model is the exact answer; the floor holds half a unit of bf16, and of fp32 for the state."""
-    tensors = correlated(torch.bfloat16)
-    found = delta_rule.recurrent(tensors, {**PLAIN, "normalise": True})
-    for answer in found.values():
-        assert np.array_equal(answer.model, answer.value)
-    for name, dtype in (("o", torch.bfloat16), ("final_state", torch.float32)):
-        value = found[name].value
-        rounded = torch.from_numpy(value).to(dtype).double().numpy()
-        assert (np.abs(rounded - value) <= found[name].floor).all()
-    # Beside the rounding of bf16, what fp32's arithmetic adds is small.
-    assert np.median(found["o"].floor / np.abs(found["o"].value)) < 1.25 * 2.0**-8
 
 
 OPTIONS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
