@@ -138,17 +138,17 @@ def kernel_lines(tensors: dict[str, Tensor], problem: delta_rule.Problem) -> Ite
     from oracles.precision import NAMED
 
     names = ("scale", "gate", "lower_bound", "normalise", "state_v_first")
-    given, launch = {name: PARAMS[name] for name in names}, Launch(block=CHUNK)
+    given = {name: PARAMS[name] for name in names}
     q, k = (nearest(getattr(problem.x, name), BF16) for name in "qk")
     exact = reference(problem, q, k)
     q, k = (torch.nn.functional.normalize(tensors[name], dim=-1).double() for name in "qk")
     other = reference(problem, q, k)
     for name, precision in NAMED.items():
         options = Options(**given, precision=precision)
-        o, _, _ = chunk.forward(Operands.of(tensors, options), options, launch)
+        o, _, _ = chunk.forward(Operands.of(tensors, options), options, None)
         yield _line(f"chunk, {name} policy", o.double(), exact, other)
     options = Options(**given)
-    o, _ = recurrent.forward(Operands.of(tensors, options), options, launch)
+    o, _ = recurrent.forward(Operands.of(tensors, options), options, Launch())
     yield _line("token by token", o.double(), exact, other)
     if importlib.util.find_spec("fla") is not None:
         for name, o in _of_fla(tensors):

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from harness.case import build
-from kernels import delta, delta_chunk
+from kernels import delta, delta_backward
 from kernels.delta_cases import DeltaCase
 from kernels.delta_contract import Operands, Options, of_case
 from oracles.precision import NAMED, Precision
