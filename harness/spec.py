@@ -46,6 +46,7 @@ HAZARDS = (
     "reduced products",
     "rounding twice",
     "ties away",
+    "undefined register",
     "uninitialised store",
     "wrong conversion",
 )

@@ -3,8 +3,9 @@
 One program computes one chunk of one value head, from the operands as callers have them: gates and
 normalisation are part of it. Notation of `oracles.delta_chunk`.
 
-Loops here are not pipelined (`num_stages=1`): with loads in flight, Triton 3.6 has been seen to make code for
-sm_90 of such loops that reads what has not arrived.
+Loops here are not pipelined (`num_stages=1`), so that ptxas 12.8, which Triton 3.6 and 3.7 bring, assembles
+them rightly for sm_90: of such loops with loads in flight it has been seen to lose the address of a product's
+operand (`docs/lowering.md`, "An undefined register").
 """
 
 from __future__ import annotations

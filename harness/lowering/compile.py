@@ -33,6 +33,14 @@ from harness.lowering.findings import Reading, Refusal
 
 FOLDER = Path(".bitproof") / "lowering"
 EXAMPLES = 64
+# What has Triton assemble otherwise, or has the machine code read by another tool.
+_TOOLS = (
+    "TRITON_PTXAS_PATH",
+    "TRITON_PTXAS_BLACKWELL_PATH",
+    "TRITON_NVDISASM_PATH",
+    "PTXAS_OPTIONS",
+    "DISABLE_PTXAS_OPT",
+)
 
 Tell = Callable[[Reading], None]
 
@@ -77,6 +85,7 @@ def reading(found: Found, target: str, *, fault: str | None = None) -> Reading:
 def _digest(found: Found, target: str, fault: str | None) -> str:
     parts = [found.reference, found.spec.name, target, str(fault), str(EXAMPLES)]
     parts += [hypothesis.__version__, *libraries().values()]
+    parts += [os.environ.get(name, "") for name in _TOOLS]
     digest = hashlib.sha256("\0".join(parts).encode())
     here = Path(__file__).resolve().parents[1]
     for folder in (here, here.parent / "oracles"):

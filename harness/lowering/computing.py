@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from harness.lowering.code import Code, Instruction
+from harness.lowering.code import Code, Instruction, Where
 from harness.lowering.subject import Evidence, Subject
 
 _SUMS = re.compile(
@@ -211,6 +211,41 @@ def uninitialised(subject: Subject) -> Iterator[Evidence]:
                 detail="the stored register is never written",
                 outputs=subject.stored(store),
             )
+
+
+def undefined(subject: Subject) -> Iterator[Evidence]:
+    """Machine instructions that read a register before anything can have written it.
+
+    Not those from lines where PTX reads such a register already: compilers pad half a pair with one, and
+    never look at that half.
+    """
+    left = set(_left_undefined(subject.code)) if subject.unwritten else set()
+    for found in subject.unwritten or ():
+        if _line(found.where) not in left:
+            yield Evidence(
+                where=found.where,
+                instruction=found.instruction,
+                detail="reads a uniform register that nothing has written",
+                outputs=subject.every,
+            )
+
+
+def _left_undefined(code: Code) -> Iterator[tuple[str, int]]:
+    """The lines from which PTX reads registers that nothing writes, or what was moved out of such ones."""
+    moved = set[str]()
+    for instruction in code.instructions:
+        if any(
+            name in moved
+            or (name.startswith("%") and name not in code.writers and not _SPECIAL.match(name))
+            for name in instruction.ins
+        ):
+            yield _line(instruction.where)
+            if instruction.opcode.startswith("mov."):
+                moved.update(instruction.outs)
+
+
+def _line(where: Where) -> tuple[str, int]:
+    return (where[0].file, where[0].line) if where else ("", 0)
 
 
 def _never_written(subject: Subject, name: str) -> bool:

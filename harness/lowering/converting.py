@@ -85,7 +85,14 @@ def overflow(subject: Subject) -> Iterator[Evidence]:
 
 
 def not_analysed(subject: Subject) -> Iterator[Evidence]:
-    """Conversions of which nothing is known, and assembly in the kernel."""
+    """Conversions of which nothing is known, assembly in the kernel, machine code that cannot be read."""
+    if subject.unwritten is None:
+        yield Evidence(
+            where=(),
+            instruction="wgmma",
+            detail="machine code: no nvdisasm reads it, neither Triton's nor that at TRITON_NVDISASM_PATH",
+            outputs=subject.every,
+        )
     for op in subject.asked:
         if op.name == "tt.elementwise_inline_asm":
             what, why = "inline assembly", "nothing reads what it computes"

@@ -47,13 +47,15 @@ Fact = tuple[str, ...]
 class Compiled:
     """One specialisation of one kernel function.
 
-    `texts` holds its code by kind (see `TEXTS`); `written` maps the number of each pointer parameter to
-    the names of the outputs in whose memory it was seen to point, none for memory of the launcher's own.
+    `texts` holds its code by kind (see `TEXTS`), `cubin` is the file of NVIDIA's machine code; `written`
+    maps the number of each pointer parameter to the names of the outputs in whose memory it was seen to
+    point, none for memory of the launcher's own.
     """
 
     function: str
     variant: str
     texts: dict[str, str]
+    cubin: Path | None
     written: dict[int, set[str]] = field(default_factory=dict)
 
 
@@ -206,12 +208,10 @@ class _Watcher:
 
     def compiled(self, *, src: Any, metadata_group: dict[str, str], **_: Any) -> None:
         """Triton's word that it has compiled, or found in its cache, what it asked about."""
-        texts = {}
-        for name, path in metadata_group.items():
-            kind = name.rsplit(".", 1)[-1]
-            if kind in TEXTS:
-                texts[kind] = Path(path).read_text(encoding="utf-8")
-        made = Compiled(function=src.name, variant=self.current, texts=texts)
+        files = {name.rsplit(".", 1)[-1]: Path(path) for name, path in metadata_group.items()}
+        texts = {kind: files[kind].read_text(encoding="utf-8") for kind in TEXTS if kind in files}
+        cubin = files.get("cubin")
+        made = Compiled(function=src.name, variant=self.current, texts=texts, cubin=cubin)
         self.result.compiled.append(made)
         self.by_source[id(src)] = (src, made)
 

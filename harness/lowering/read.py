@@ -7,7 +7,7 @@ import time
 
 import triton
 
-from harness.lowering import amdgcn, computing, llir, ptx, rules, ttir
+from harness.lowering import amdgcn, computing, llir, ptx, rules, sass, ttir
 from harness.lowering.findings import Hazard, Reading
 from harness.lowering.memory import NotModelled
 from harness.lowering.probe import verdict
@@ -58,8 +58,17 @@ def subject_of(spec: KernelSpec, target: Target, compiled: Compiled) -> Subject:
         code=ptx.parse(texts["ptx"]) if nvidia else llir.parse(texts["llir"]),
         written=compiled.written,
         fused={} if nvidia else amdgcn.fused(texts["amdgcn"]),
+        unwritten=_unwritten(target, compiled),
         verdict=verdict,
     )
+
+
+def _unwritten(target: Target, compiled: Compiled) -> tuple[sass.Unwritten, ...] | None:
+    """What sm_90's machine code reads of registers never written, where it multiplies matrices by wgmma."""
+    if target.arch != 90 or "wgmma" not in compiled.texts["ptx"]:
+        return ()
+    text = sass.disassembled(compiled.cubin) if compiled.cubin else None
+    return None if text is None else sass.unwritten(text)
 
 
 def _hazards(subject: Subject, compiled: Compiled) -> dict[tuple[str, ...], Hazard]:

@@ -99,6 +99,14 @@ RULES: tuple[Rule, ...] = (
         find=converting.judged(("ties",)),
     ),
     Rule(
+        name="undefined register",
+        explanation="The assembler lost what makes a value, such as the address of a matrix product's "
+        "operand. ptxas 12.8 has been seen to, 12.9 has not: use Triton 3.8 or newer, or name a newer ptxas "
+        "by TRITON_PTXAS_PATH.",
+        link="https://github.com/fla-org/flash-linear-attention/pull/1262",
+        find=computing.undefined,
+    ),
+    Rule(
         name="uninitialised store",
         explanation="What is stored was never written: it is whatever the register held.",
         link="https://llvm.org/docs/LangRef.html#undefined-values",

@@ -10,6 +10,7 @@ from harness.bounds import ExactBits
 from harness.lowering.code import Code, Instruction, Place, Where, own
 from harness.lowering.conversions import Conversion, Verdict
 from harness.lowering.memory import NotModelled
+from harness.lowering.sass import Unwritten
 from harness.lowering.ttir import Op
 from harness.spec import KernelSpec
 
@@ -37,6 +38,7 @@ class Subject:
     """`asked` are the operations of Triton's IR; `code` is PTX for NVIDIA, LLVM IR for AMD.
 
     `fused` are AMD's machine instructions that multiply and add, by place, which LLVM IR does not show.
+    `unwritten` are NVIDIA's that read a register which nothing wrote, None where nobody could look.
     `written` maps the number of a pointer parameter to the outputs it was seen to point to: none for
     memory of the launcher's own, which is taken to end up in every output.
     """
@@ -47,6 +49,7 @@ class Subject:
     code: Code
     written: dict[int, set[str]]
     fused: dict[Place, str]
+    unwritten: tuple[Unwritten, ...] | None
     verdict: Callable[[Conversion], Verdict | NotModelled]
 
     @property

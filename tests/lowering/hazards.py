@@ -314,7 +314,8 @@ SPECS = (
 )
 
 # (hazard, target, kernel that shows it, kernel that does not). The conversions that round ties away and
-# wrongly are those of Triton up to 3.8: see `test_versions`.
+# wrongly are those of Triton up to 3.8: see `test_versions`. Undefined registers are ptxas's: see
+# `test_sass`.
 PAIRS = (
     ("approximation", "sm_90", "divides", "divides_ieee"),
     ("approximation", "sm_90", "takes_logarithms", "adds"),

@@ -144,6 +144,7 @@ def test_a_store_of_poison_is_uninitialised(kernel: Callable[[str], Found]) -> N
             code=llir.parse(text),
             written={},
             fused={},
+            unwritten=(),
             verdict=lambda conversion: NotModelled("none"),
         )
         found[value] = [name for name, _ in rules.find(subject)]
