@@ -196,11 +196,14 @@ class Lowering:
     supports  targets, such as "sm_89", for which it must compile; others may refuse it
     products  formats that operands of a product may be rounded to, such as "tf32", beyond their own
     accepted  hazards that are known and do no harm
+    most      specialisations of one kernel function that are compiled at most: it bounds the time, and the
+              first few, chosen as they are, show nearly everything
     """
 
     supports: tuple[str, ...] = ()
     products: tuple[str, ...] = ()
     accepted: tuple[Accepted, ...] = ()
+    most: int = 8
 
 
 @dataclass(frozen=True, kw_only=True)

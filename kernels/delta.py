@@ -16,7 +16,7 @@ from oracles import delta_rule
 from oracles.precision import FORWARD, Precision, named
 
 # Operands in fp32, or kept in it by the policy, are multiplied as tf32, which the model does too.
-_LOWERING = Lowering(supports=("sm_90",), products=("tf32",))
+_LOWERING = Lowering(supports=("sm_90",), products=("tf32",), most=3)
 
 _STORED = storage_model(
     4.0,

@@ -36,9 +36,6 @@ from harness.spec import KernelSpec
 TEXTS = ("ttir", "ptx", "llir", "amdgcn")
 _CPU = torch.device("cpu")
 _OPTIONS = ("num_warps", "num_stages", "num_ctas")
-# Specialisations of one kernel function that are compiled at most: it bounds the time, and the first few,
-# chosen as they are, show nearly everything.
-MOST = 8
 
 Fact = tuple[str, ...]
 
@@ -91,7 +88,7 @@ def reach(spec: KernelSpec, target: Target, *, examples: int) -> Reached:
     )
     with watcher.listening():
         chosen(given(spec.drawn())(survey))()
-        watcher.wanted, watcher.result.unseen = covering(watcher.facts)
+        watcher.wanted, watcher.result.unseen = covering(watcher.facts, spec.lowering.most)
         _forget_measurements()
         for case in dict.fromkeys(watcher.cases[variant] for variant in sorted(watcher.wanted)):
             while watcher.run(case):
@@ -109,7 +106,7 @@ def _forget_measurements() -> None:
             thing.cache.clear()
 
 
-def covering(facts: Mapping[str, frozenset[Fact]], most: int = MOST) -> tuple[set[str], int]:
+def covering(facts: Mapping[str, frozenset[Fact]], most: int) -> tuple[set[str], int]:
     """(few of the specialisations that together show every fact of them all, facts left out).
 
     Greedily, the richest first; of each function, the first item of its facts, at most `most`.
