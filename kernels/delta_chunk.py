@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+import triton
 import triton.language as tl
 from torch import Tensor
 
@@ -40,6 +41,9 @@ _TUNED = {
 _MANY = 64
 # Bytes of shared memory that loads in flight may take, of sm_90's 227 KiB; products need the rest.
 _SHARED = 200 * 2**10
+# The assembler that Triton up to 3.7 carries loses descriptors of products in loops with loads in flight, so
+# that compiled code reads anywhere; see "undefined register" in docs/lowering.md.
+_IN_FLIGHT = tuple(int(part) for part in triton.__version__.split(".")[:2]) >= (3, 8)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -216,6 +220,7 @@ def fill_states(
 def how(kernel: str, launch: Launch | None, step: int = 0) -> dict[str, int]:
     """Warps, and no more stages than shared memory holds of the `step` bytes that a loop's step loads."""
     warps, stages = (launch.num_warps, launch.num_stages) if launch else _TUNED[kernel]
+    stages = stages if _IN_FLIGHT else 1
     return {
         "num_warps": warps,
         "num_stages": max(1, min(stages, _SHARED // step)) if step else stages,
