@@ -17,7 +17,7 @@ from torch import Tensor
 
 from harness.case import Launch
 from harness.spec import Params, Tensors
-from kernels.delta_contract import CHUNK, Operands, Options, of_case
+from kernels.delta_contract import CHUNK, Operands, Options, of_case, require_assembler
 from kernels.delta_states import pass_states
 from kernels.delta_within import decays, relate, represent, solve
 from oracles.precision import Precision
@@ -41,9 +41,6 @@ _TUNED = {
 _MANY = 64
 # Bytes of shared memory that loads in flight may take, of sm_90's 227 KiB; products need the rest.
 _SHARED = 200 * 2**10
-# The assembler that Triton up to 3.7 carries loses descriptors of products in loops with loads in flight, so
-# that compiled code reads anywhere; see "undefined register" in docs/lowering.md.
-_IN_FLIGHT = tuple(int(part) for part in triton.__version__.split(".")[:2]) >= (3, 8)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,6 +74,7 @@ def forward(
 
 def prepare(x: Operands, options: Options, launch: Launch | None, *, keep: bool) -> Saved:
     """Everything up to the pass over states; with room for states and v_new if `keep`."""
+    require_assembler(x.q.device, triton.__version__)
     stored = stored_types(options.precision, x.v.dtype)
     meta, padded_v = x.meta, x.padded_values
     chunks, padded_k = x.most_chunks, meta["PADDED_K"]
@@ -220,7 +218,6 @@ def fill_states(
 def how(kernel: str, launch: Launch | None, step: int = 0) -> dict[str, int]:
     """Warps, and no more stages than shared memory holds of the `step` bytes that a loop's step loads."""
     warps, stages = (launch.num_warps, launch.num_stages) if launch else _TUNED[kernel]
-    stages = stages if _IN_FLIGHT else 1
     return {
         "num_warps": warps,
         "num_stages": max(1, min(stages, _SHARED // step)) if step else stages,

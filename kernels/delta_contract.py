@@ -14,6 +14,7 @@ value heads:
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -205,6 +206,20 @@ class Operands:
     def padded_values(self) -> int:
         """V, rounded up to what a tensor core takes."""
         return max(triton.next_power_of_2(self.values), 16)
+
+
+def require_assembler(device: torch.device, version: str) -> None:
+    """ValueError, with the remedy, on a card whose Triton `version` assembles chunked kernels wrongly.
+
+    ptxas 12.8, which Triton 3.6 and 3.7 carry, loses descriptors of `wgmma` in some of them, which then read
+    anywhere; see "undefined register" in docs/lowering.md.
+    """
+    spoilt = tuple(int(part) for part in version.split(".")[:2]) < (3, 8)
+    if device.type == "cuda" and spoilt and not os.environ.get("TRITON_PTXAS_PATH"):
+        raise ValueError(
+            f"Triton {version} carries ptxas 12.8, which assembles these kernels wrongly: use Triton 3.8 or "
+            "newer, or let TRITON_PTXAS_PATH name ptxas 12.9 (triton/backends/nvidia/bin/ptxas-blackwell)"
+        )
 
 
 def of_case(tensors: Tensors, params: Params) -> tuple[Operands, Options]:

@@ -108,7 +108,7 @@ def of_products(
     dinverse = tl.zeros((CHUNK, CHUNK), tl.float32)
     dscores = tl.zeros((CHUNK, CHUNK), tl.float32)
     dbeta = tl.zeros((CHUNK,), tl.float32)
-    for column in tl.range(0, PADDED_V, BLOCK_V, num_stages=1):
+    for column in range(0, PADDED_V, BLOCK_V):
         do = load_rows(do_ptr, first, end, HEADS, head, column, V, BLOCK_V)
         state = tl.load(columns_of(states_ptr, tile, column, PADDED_K, PADDED_V, BLOCK_V))
         dstate = tl.load(columns_of(dstates_ptr, tile, column, PADDED_K, PADDED_V, BLOCK_V))
@@ -235,7 +235,7 @@ def of_scores(
         dbk += down * product(by_bk, right)
         dk += up * product(by_q.trans(), q * down)
         dk += up * product(by_bk.trans(), bk * down)
-    for level in tl.range(BOUNDED_LEVEL if BOUNDED else 0, LEVELS, num_stages=1):
+    for level in range(BOUNDED_LEVEL if BOUNDED else 0, LEVELS):
         down, up = half_factors(decay_ptr, tile, column, decay, level, PADDED_K, BLOCK_K)
         inside = quarter(level)
         by_q, by_bk = tl.where(inside, dscores, 0.0), tl.where(inside, dlower, 0.0)

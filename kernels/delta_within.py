@@ -2,10 +2,6 @@
 
 One program computes one chunk of one value head, from the operands as callers have them: gates and
 normalisation are part of it. Notation of `oracles.delta_chunk`.
-
-Loops here are not pipelined (`num_stages=1`), so that ptxas 12.8, which Triton 3.6 and 3.7 bring, assembles
-them rightly for sm_90: of such loops with loads in flight it has been seen to lose the address of a product's
-operand (`docs/lowering.md`, "An undefined register").
 """
 
 from __future__ import annotations
@@ -77,7 +73,7 @@ def decayed_product(x, k, decay_ptr, tile, column, PADDED_K: tl.constexpr, BOUND
     if BOUNDED:
         down, up = near_factors(decay_ptr, tile, column, decay, PADDED_K, BLOCK_K)
         total += tl.where(near(), product(x * down, (k * up).trans()), 0.0)
-    for level in tl.range(BOUNDED_LEVEL if BOUNDED else 0, LEVELS, num_stages=1):
+    for level in range(BOUNDED_LEVEL if BOUNDED else 0, LEVELS):
         down, up = half_factors(decay_ptr, tile, column, decay, level, PADDED_K, BLOCK_K)
         total += tl.where(quarter(level), product(x * down, (k * up).trans()), 0.0)
     return total
@@ -92,7 +88,7 @@ def inverted(lower):
     """
     row = tl.arange(0, CHUNK)
     x = (row[:, None] == row[None, :]).to(tl.float32)
-    for level in tl.range(LEVELS, num_stages=1):
+    for level in range(LEVELS):
         between = tl.where(quarter(level), lower, 0.0)
         x -= product(product(x, between), x)
     return x
@@ -133,7 +129,7 @@ def relate(
     final = tl.full((1,), CHUNK - 1, tl.int32)
     diagonal = tl.zeros((CHUNK,), tl.float32)
     scores = tl.zeros((CHUNK, CHUNK), tl.float32)
-    for column in tl.range(0, PADDED_K, BLOCK_K, num_stages=1):
+    for column in range(0, PADDED_K, BLOCK_K):
         q = load_unit(q_ptr, q_norm, first, end, heads, shared, column, K, BLOCK_K, QK)
         k = load_unit(k_ptr, k_norm, first, end, heads, shared, column, K, BLOCK_K, QK)
         decay = load_decays(decay_ptr, tile, row, column, PADDED_K, BLOCK_K)
@@ -177,7 +173,7 @@ def solve(
     shared, heads = head // GROUPS, HEADS // GROUPS
     norm = load_norm(k_ptr, first, end, heads, shared, K, PADDED_K, NORMALISE)
     lower = tl.zeros((CHUNK, CHUNK), tl.float32)
-    for column in tl.range(0, PADDED_K, BLOCK_K, num_stages=1):
+    for column in range(0, PADDED_K, BLOCK_K):
         k = load_unit(k_ptr, norm, first, end, heads, shared, column, K, BLOCK_K, QK)
         bk = load_gate(b_ptr, first, end, HEADS, head, column, K, BLOCK_K, SCALAR) * k
         lower += decayed_product(bk, k, decay_ptr, tile, column, PADDED_K, BOUNDED)

@@ -13,7 +13,7 @@ from torch import Tensor
 from harness.case import build
 from kernels import delta, delta_backward
 from kernels.delta_cases import DeltaCase
-from kernels.delta_contract import Operands, Options, of_case
+from kernels.delta_contract import Operands, Options, of_case, require_assembler
 from oracles.precision import NAMED, Precision
 
 CPU = torch.device("cpu")
@@ -259,3 +259,17 @@ def test_public_types_are_the_operands_under_every_policy(
             found = outputs(spec, **how, **forward)
             assert found["o"].dtype == tensors["v"].dtype
             assert found["final_state"].dtype == F32
+
+
+def test_an_assembler_that_spoils_the_kernels_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a card, Triton 3.6 and 3.7 need another ptxas than their own; later versions and the CPU do not."""
+    card = torch.device("cuda")
+    monkeypatch.delenv("TRITON_PTXAS_PATH", raising=False)
+    for version in ("3.6.0", "3.7.1"):
+        with pytest.raises(ValueError, match="let TRITON_PTXAS_PATH name ptxas"):
+            require_assembler(card, version)
+        require_assembler(CPU, version)
+    for version in ("3.8.0", "3.10.0", "4.0.0"):
+        require_assembler(card, version)
+    monkeypatch.setenv("TRITON_PTXAS_PATH", "ptxas-blackwell")
+    require_assembler(card, "3.6.0")
