@@ -119,7 +119,7 @@ _recurrent = partial(
     bounds={"o": _BY_TOKEN, "final_state": _BY_TOKEN},
     reproducible=Bitwise(shown_by=delta_faults.TOKENS[0].name),
     invariances=_TOKEN_BY_TOKEN,
-    launches={"cuda": 200, "interpreter": 32},
+    launches={"cuda": 200, "interpreter": 64},
 )
 
 GDN2_CHUNK = _chunk(

@@ -175,7 +175,7 @@ class DeltaCase:
         if not self.tiny:
             return x
         words = data.hashed(self._salted(8 + salt), 0, self.rows * self.heads, device) & 7
-        factor = torch.where(words == 0, 0.0, torch.where(words == 1, 2.0**-12, 1.0))
+        factor = (words > 1).to(torch.float32) + (words == 1).to(torch.float32) * 2.0**-12
         return _encoded(x.to(torch.float32) * factor.reshape(self.rows, self.heads, 1), self.dtype)
 
     def _fractions(
