@@ -18,10 +18,11 @@ from typing import Any
 import safetensors
 import safetensors.torch
 import torch
-from hypothesis import HealthCheck, Phase, Verbosity, find, given, settings
+from hypothesis import Phase, find, given, settings
 from torch import Tensor
 
 from harness import case as cases
+from harness import falsify
 from harness.case import Inputs, Launch
 from harness.errors import UsageError
 from harness.lanes.base import parameters
@@ -108,15 +109,7 @@ def digest(path: Path) -> str:
 def schema(spec: KernelSpec) -> Schema:
     """What `spec`'s strategy draws: the same cases every time."""
     drawn: list[dict[str, Tensor]] = []
-    quiet = settings(
-        database=None,
-        derandomize=True,
-        deadline=None,
-        max_examples=_DRAWN,
-        phases=[Phase.generate],
-        suppress_health_check=list(HealthCheck),
-        verbosity=Verbosity.quiet,
-    )
+    quiet = falsify.steady(_DRAWN)
 
     def draw(case: Any) -> None:
         drawn.append(case.tensors(torch.device("cpu")))

@@ -96,6 +96,19 @@ _ALWAYS: dict[str, Any] = {
 }
 
 
+def steady(examples: int) -> settings:
+    """Settings that draw the same `examples` cases every time, and tell nothing: to see what is drawn."""
+    return settings(
+        database=None,
+        derandomize=True,
+        deadline=None,
+        max_examples=examples,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+        verbosity=Verbosity.quiet,
+    )
+
+
 def search(
     spec: KernelSpec,
     check: str,

@@ -14,13 +14,13 @@ from typing import Any
 
 import click
 import torch
-from hypothesis import HealthCheck, Phase, Verbosity, given, settings
+from hypothesis import given
 from rich.bar import Bar
 from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 
-from harness import attribution, captured, lanes, reports
+from harness import attribution, captured, falsify, lanes, reports
 from harness import case as cases
 from harness.attribution import Attribution, Model, Promotions
 from harness.case import Inputs, build
@@ -171,16 +171,7 @@ def _both(
 def _drawn(spec: KernelSpec) -> Iterator[Any]:
     """Cases that the spec's strategy draws, the same every time, those with the most elements first."""
     drawn: list[Any] = []
-    quiet = settings(
-        database=None,
-        derandomize=True,
-        deadline=None,
-        max_examples=_DRAWN,
-        phases=[Phase.generate],
-        suppress_health_check=list(HealthCheck),
-        verbosity=Verbosity.quiet,
-    )
-    quiet(given(spec.drawn())(lambda case: drawn.append(case)))()
+    falsify.steady(_DRAWN)(given(spec.drawn())(lambda case: drawn.append(case)))()
 
     def size(case: Any) -> int:
         made = build(case, torch.device("cpu")).tensors
