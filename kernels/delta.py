@@ -13,7 +13,7 @@ from harness.spec import Accepted, Bitwise, KernelSpec, Lowering, Params, Storag
 from kernels import delta_backward, delta_chunk, delta_faults, delta_recurrent, delta_relations
 from kernels.delta_cases import DeltaCase, delta_cases
 from oracles import delta_rule
-from oracles.precision import FORWARD, Precision, named
+from oracles.precision import FORWARD, named
 
 # Operands in fp32, or kept in it by the policy, are multiplied as tf32, which the model does too.
 _LOWERING = Lowering(
@@ -43,10 +43,7 @@ _GRADIENTS = ("dq", "dk", "dv", "dg", "d_initial_state", "dA_log", "ddt_bias")
 
 
 def _stored(params: Params) -> frozenset[str]:
-    policy = params["precision"]
-    chosen = named(policy) if isinstance(policy, str) else policy
-    assert isinstance(chosen, Precision)
-    return frozenset({*FORWARD, "o"}) - chosen.fp32
+    return frozenset({*FORWARD, "o"}) - named(params["precision"]).fp32
 
 
 def _unwritten(params: Params) -> frozenset[str]:

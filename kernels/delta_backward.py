@@ -17,7 +17,6 @@ from kernels.delta_chunk import (
     forward,
     how,
     prepare,
-    scale_of,
     state_columns,
     stored_types,
     tile_bytes,
@@ -54,7 +53,7 @@ def backward(
     dinitial = torch.empty_like(dfinal)
     padded_v = x.padded_values
     block_v = state_columns(x)
-    scale = scale_of(x, options)
+    scale = options.scale_of(x.keys)
     step = tile_bytes(saved.wy, saved.qg, saved.kg, saved.scores)
     step += CHUNK * block_v * do.element_size()
     pass_gradients[(padded_v // block_v, x.value_heads, x.sequences)](
@@ -103,7 +102,7 @@ def _operand_gradients(
     blocks = padded_k // block_k
     tokens, heads = len(x.q), x.value_heads
     shared = {
-        "GROUPS": heads // x.heads,
+        "GROUPS": x.groups,
         "NORMALISE": options.normalise,
         "SCALAR": x.scalar,
         "QK": TRITON[stored("qk")],
@@ -179,7 +178,7 @@ def _operand_gradients(
         x.sequences,
         options.lower_bound,
         GATE=options.gate,
-        BOUNDED=options.gate == "bounded" or options.bounded,
+        BOUNDED=options.shallow,
         BLOCK_K=block_k,
         **shared,
         **meta,

@@ -111,11 +111,10 @@ def prepare(x: Operands, options: Options, launch: Launch | None, *, keep: bool)
         **how("decays", launch),
     )
     shared = {
-        "GROUPS": x.value_heads // x.heads,
+        "GROUPS": x.groups,
         "NORMALISE": options.normalise,
         "QK": TRITON[stored("qk")],
     }
-    bounded = options.gate == "bounded" or options.bounded
     relate[(chunks, x.value_heads)](
         x.q,
         x.k,
@@ -126,8 +125,8 @@ def prepare(x: Operands, options: Options, launch: Launch | None, *, keep: bool)
         saved.kg,
         len(x.q),
         x.sequences,
-        scale_of(x, options),
-        BOUNDED=bounded,
+        options.scale_of(x.keys),
+        BOUNDED=options.shallow,
         BLOCK_K=block_k,
         **shared,
         **meta,
@@ -142,7 +141,7 @@ def prepare(x: Operands, options: Options, launch: Launch | None, *, keep: bool)
         len(x.q),
         x.sequences,
         SCALAR=x.scalar,
-        BOUNDED=bounded,
+        BOUNDED=options.shallow,
         BLOCK_K=block_k,
         **shared,
         **meta,
@@ -203,7 +202,7 @@ def fill_states(
         saved.v_new,
         len(x.q),
         x.sequences,
-        scale_of(x, options),
+        options.scale_of(x.keys),
         V=x.values,
         V_FIRST=x.state_v_first,
         STATE=TRITON[stored("state")],
@@ -232,11 +231,6 @@ def tile_bytes(*tiles: Tensor) -> int:
 def state_columns(x: Operands) -> int:
     """Columns of a state that one program carries."""
     return min(64 if x.value_heads * x.sequences >= _MANY else 32, x.padded_values)
-
-
-def scale_of(x: Operands, options: Options) -> float:
-    """The factor of q k^T."""
-    return x.keys**-0.5 if options.scale is None else options.scale
 
 
 def stored_types(precision: Precision, dtype: torch.dtype) -> Any:

@@ -23,6 +23,7 @@ import torch
 import triton
 from torch import Tensor
 
+from harness.lanes.versions import release
 from harness.spec import Params, Tensors
 from oracles.precision import UPSTREAM, Precision, named
 
@@ -58,12 +59,19 @@ class Options:
     @staticmethod
     def of(params: Params) -> Options:
         """The options of a case's parameters, its policy by name or as a `Precision`."""
-        precision = params["precision"]
         names = ("scale", "gate", "lower_bound", "normalise", "state_v_first")
         return Options(
-            **{name: params[name] for name in names},
-            precision=named(precision) if isinstance(precision, str) else precision,
+            **{name: params[name] for name in names}, precision=named(params["precision"])
         )
+
+    @property
+    def shallow(self) -> bool:
+        """Whether no log-decay is below -5."""
+        return self.gate == "bounded" or self.bounded
+
+    def scale_of(self, keys: int) -> float:
+        """The factor of q k^T."""
+        return keys**-0.5 if self.scale is None else self.scale
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -167,6 +175,11 @@ class Operands:
         return self.v.shape[1]
 
     @property
+    def groups(self) -> int:
+        """Value heads that share one head of q and k."""
+        return self.value_heads // self.heads
+
+    @property
     def keys(self) -> int:
         """K."""
         return self.q.shape[2]
@@ -214,7 +227,7 @@ def require_assembler(device: torch.device, version: str) -> None:
     ptxas 12.8, which Triton 3.6 and 3.7 carry, loses descriptors of `wgmma` in some of them, which then read
     anywhere; see "undefined register" in docs/lowering.md.
     """
-    spoilt = tuple(int(part) for part in version.split(".")[:2]) < (3, 8)
+    spoilt = release(version) < (3, 8)
     if device.type == "cuda" and spoilt and not os.environ.get("TRITON_PTXAS_PATH"):
         raise ValueError(
             f"Triton {version} carries ptxas 12.8, which assembles these kernels wrongly: use Triton 3.8 or "

@@ -15,7 +15,7 @@ from harness.case import Launch
 from harness.spec import Params, Tensors
 from kernels.delta_contract import Operands, Options, of_case
 from kernels.delta_states import state_places
-from kernels.delta_tiles import EPSILON, activated, extents, factor, natural_exp
+from kernels.delta_tiles import EPSILON, activated, factor, find_sequence, natural_exp
 
 BLOCK_V = 32
 
@@ -65,9 +65,7 @@ def recurrent(
         tl.program_id(1),
         tl.program_id(2),
     )
-    index, start, stop = extents(cu_ptr, tokens, sequences, N)
-    first = tl.sum(tl.where(index == sequence, start, 0), 0)
-    end = tl.sum(tl.where(index == sequence, stop, 0), 0)
+    first, end, _ = find_sequence(cu_ptr, tokens, sequences, sequence, N)
     key, column = tl.arange(0, PADDED_K), first_column + tl.arange(0, BLOCK_V)
     inside, inside_v = key < K, column < V
     if sequence == sequences:
@@ -131,9 +129,9 @@ def forward(x: Operands, options: Options, launch: Launch) -> tuple[Tensor, Tens
         final,
         len(x.q),
         x.sequences,
-        x.keys**-0.5 if options.scale is None else options.scale,
+        options.scale_of(x.keys),
         options.lower_bound,
-        GROUPS=x.value_heads // x.heads,
+        GROUPS=x.groups,
         V=x.values,
         GATE=options.gate,
         NORMALISE=options.normalise,

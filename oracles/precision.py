@@ -71,11 +71,13 @@ NAMED: Final[Mapping[str, Precision]] = MappingProxyType(
 )
 
 
-def named(name: str) -> Precision:
-    """The policy called `name`; ValueError, naming those there are, for another."""
-    if name not in NAMED:
-        raise ValueError(f"no precision policy is called {name!r}: there are {', '.join(NAMED)}")
-    return NAMED[name]
+def named(policy: str | Precision) -> Precision:
+    """The policy of that name, or the one given; ValueError, naming those there are, for another name."""
+    if isinstance(policy, Precision):
+        return policy
+    if policy not in NAMED:
+        raise ValueError(f"no precision policy is called {policy!r}: there are {', '.join(NAMED)}")
+    return NAMED[policy]
 
 
 Store = Callable[[str, Tensor], Tensor]

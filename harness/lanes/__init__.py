@@ -84,11 +84,11 @@ def present() -> Lane:
     import triton
 
     from harness.lanes.base import require_subnormals
+    from harness.lanes.versions import release
 
     require_subnormals()
     torch.set_num_threads(1)  # cases are small, and workers already fill the cores
-    version = tuple(int(part) for part in triton.__version__.split("+")[0].split(".")[:2])
-    if version < (3, 6):
+    if release(triton.__version__) < (3, 6):
         raise EnvironmentUnfit(
             f"triton {triton.__version__} is not supported: pip install 'triton>=3.6'"
         )

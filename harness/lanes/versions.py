@@ -10,6 +10,11 @@ import numpy as np
 import torch
 
 
+def release(version: str) -> tuple[int, ...]:
+    """(major, minor) of a version such as "3.9.0", to be compared with another."""
+    return tuple(int(part) for part in version.split("+")[0].split(".")[:2])
+
+
 def libraries() -> dict[str, str]:
     """Versions of python, torch, triton, numpy and ml_dtypes, and the fusion setting in force."""
     import triton

@@ -19,8 +19,9 @@ from triton.runtime import interpreter
 from harness.errors import Unsupported
 from harness.lanes.interpreter import state
 from harness.lanes.interpreter.overlay import Patch
+from harness.lanes.versions import release
 
-_CHAINS_COMPILE = tuple(int(part) for part in triton.__version__.split(".")[:2]) >= (3, 9)
+_CHAINS_COMPILE = release(triton.__version__) >= (3, 9)
 _RELATIONS: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
     ast.Eq: operator.eq,
     ast.NotEq: operator.ne,

@@ -21,8 +21,9 @@ from harness.errors import Unsupported
 from harness.lanes.interpreter import roundings as r
 from harness.lanes.interpreter.arithmetic import greater, lesser, narrowed, widened
 from harness.lanes.interpreter.overlay import Patch, in_session
+from harness.lanes.versions import release
 
-_SEES_SCALARS = tuple(int(part) for part in triton.__version__.split(".")[:2]) >= (3, 9)
+_SEES_SCALARS = release(triton.__version__) >= (3, 9)
 
 
 def clamped(x: r.Array, low: r.Array, high: r.Array, name: str, *, propagate_nan: bool) -> r.Array:

@@ -26,6 +26,7 @@ from harness.lanes.interpreter import state
 from harness.lanes.interpreter.arithmetic import narrowed
 from harness.lanes.interpreter.conversions import convert
 from harness.lanes.interpreter.overlay import Patch, in_session
+from harness.lanes.versions import release
 
 _TF32_MASK = np.uint32(0xFFFFE000)
 _PRECISIONS = {
@@ -35,7 +36,7 @@ _PRECISIONS = {
     "bf16x3": "BF16x3",
     "bf16x6": "BF16x6",
 }
-_TRITON = tuple(int(part) for part in triton.__version__.split(".")[:2])
+_TRITON = release(triton.__version__)
 # Byte 0 of an e8m0 scale is 2^-127 from triton 3.9, and was zero before.
 _SMALLEST_SCALE = _TRITON >= (3, 9)
 
