@@ -142,8 +142,8 @@ SCALAR_GRADIENTS = (
         "gradients",
         "of_products",
         "leaves the values' share out of dbeta",
-        "tl.store(place, dbeta[:, None], mask=mask)",
-        "tl.store(place, dbeta[:, None] * 0.0, mask=mask)",
+        "store_rows(dw_ptr, dbeta[:, None],",
+        "store_rows(dw_ptr, dbeta[:, None] * 0.0,",
     ),
     fault(
         "backward",

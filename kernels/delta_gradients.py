@@ -22,6 +22,7 @@ from kernels.delta_tiles import (
     inverse_norm,
     load_decays,
     load_gate,
+    load_last,
     load_norm,
     load_rows,
     load_tile,
@@ -32,7 +33,6 @@ from kernels.delta_tiles import (
     product,
     quarter,
     raw_gradient,
-    row_places,
     store_rows,
     store_tile,
 )
@@ -43,6 +43,18 @@ def strictly_lower(x):
     """`x` [64, 64] below its diagonal."""
     row = tl.arange(0, CHUNK)
     return tl.where(row[:, None] > row[None, :], x, 0.0)
+
+
+@triton.jit
+def with_scores(dq, dk, dbk, q, k, bk, down, up, dscores, dlower, inside):
+    """dq, dk and dbk with what the scores in `inside` add, whose factors decay by `down` and `up`."""
+    by_q, by_bk = tl.where(inside, dscores, 0.0), tl.where(inside, dlower, 0.0)
+    right = k * up
+    dq += down * product(by_q, right)
+    dbk += down * product(by_bk, right)
+    dk += up * product(by_q.trans(), q * down)
+    dk += up * product(by_bk.trans(), bk * down)
+    return dq, dk, dbk
 
 
 @triton.jit(do_not_specialize=["tokens", "sequences"])
@@ -94,8 +106,8 @@ def of_products(
         nothing = tl.zeros((CHUNK, PADDED_V), tl.float32)
         store_rows(dv_ptr, nothing, first, end, HEADS, head, 0, V, PADDED_V)
         if SCALAR:
-            place, mask = row_places(dw_ptr, first, end, HEADS, head, PARTS - 1, PARTS, 1)
-            tl.store(place, tl.zeros((CHUNK, 1), tl.float32), mask=mask)
+            none = tl.zeros((CHUNK, 1), tl.float32)
+            store_rows(dw_ptr, none, first, end, HEADS, head, PARTS - 1, PARTS, 1)
         else:
             store_rows(dw_ptr, nothing, first, end, HEADS, head, 0, V, PADDED_V)
         return
@@ -129,14 +141,12 @@ def of_products(
         else:
             store_rows(dw_ptr, dwrite * v, first, end, HEADS, head, column, V, BLOCK_V)
     if SCALAR:
-        place, mask = row_places(dw_ptr, first, end, HEADS, head, PARTS - 1, PARTS, 1)
-        tl.store(place, dbeta[:, None], mask=mask)
+        store_rows(dw_ptr, dbeta[:, None], first, end, HEADS, head, PARTS - 1, PARTS, 1)
 
     shared, heads = head // GROUPS, HEADS // GROUPS
     row = tl.arange(0, CHUNK)
     decay = load_decays(decay_ptr, tile, row, 0, PADDED_K, PADDED_K)
-    final = tl.full((1,), CHUNK - 1, tl.int32)
-    last = load_decays(decay_ptr, tile, final, 0, PADDED_K, PADDED_K)
+    last = load_last(decay_ptr, tile, 0, PADDED_K, PADDED_K)
     grown = natural_exp(decay)
     store_tile(dq_ptr, tile, scale * dq * grown)
     store_tile(dk_ptr, tile, dk * natural_exp(last - decay))
@@ -149,7 +159,6 @@ def of_products(
     store_tile(derase_ptr, tile, product(inverse.trans(), dw_stored) * grown)
     half = product(inverse.trans(), strictly_lower(dinverse).to(DINVERSE)).to(DINVERSE)
     store_tile(dlower_ptr, tile, -strictly_lower(product(half, inverse.trans())))
-    row = tl.arange(0, CHUNK)
     store_tile(dscores_ptr, tile, tl.where(row[:, None] >= row[None, :], scale * dscores, 0.0))
 
 
@@ -205,8 +214,8 @@ def of_scores(
         nothing = tl.zeros((CHUNK, BLOCK_K), tl.float32)
         store_rows(dg_ptr, nothing, first, end, HEADS, head, column, K, BLOCK_K)
         if SCALAR:
-            place, mask = row_places(db_ptr, first, end, HEADS, head, block, PARTS, 1)
-            tl.store(place, tl.zeros((CHUNK, 1), tl.float32), mask=mask)
+            none = tl.zeros((CHUNK, 1), tl.float32)
+            store_rows(db_ptr, none, first, end, HEADS, head, block, PARTS, 1)
         else:
             store_rows(db_ptr, nothing, first, end, HEADS, head, column, K, BLOCK_K)
         if da_log_ptr is not None:
@@ -229,21 +238,11 @@ def of_scores(
     dbk = tl.zeros((CHUNK, BLOCK_K), tl.float32)
     if BOUNDED:
         down, up = near_factors(decay_ptr, tile, column, decay, PADDED_K, BLOCK_K)
-        by_q, by_bk = tl.where(near(), dscores, 0.0), tl.where(near(), dlower, 0.0)
-        right = k * up
-        dq += down * product(by_q, right)
-        dbk += down * product(by_bk, right)
-        dk += up * product(by_q.trans(), q * down)
-        dk += up * product(by_bk.trans(), bk * down)
+        dq, dk, dbk = with_scores(dq, dk, dbk, q, k, bk, down, up, dscores, dlower, near())
     for level in range(BOUNDED_LEVEL if BOUNDED else 0, LEVELS):
         down, up = half_factors(decay_ptr, tile, column, decay, level, PADDED_K, BLOCK_K)
         inside = quarter(level)
-        by_q, by_bk = tl.where(inside, dscores, 0.0), tl.where(inside, dlower, 0.0)
-        right = k * up
-        dq += down * product(by_q, right)
-        dbk += down * product(by_bk, right)
-        dk += up * product(by_q.trans(), q * down)
-        dk += up * product(by_bk.trans(), bk * down)
+        dq, dk, dbk = with_scores(dq, dk, dbk, q, k, bk, down, up, dscores, dlower, inside)
 
     ddecay = q * dq + bk * dbk - k * dk
     dq_outer = tl.load(columns_of(dq_ptr, tile, column, CHUNK, PADDED_K, BLOCK_K))
@@ -258,8 +257,8 @@ def of_scores(
     store_rows(dq_rows_ptr, dq_unit, first, end, HEADS, head, column, K, BLOCK_K)
     store_rows(dk_rows_ptr, dk_unit, first, end, HEADS, head, column, K, BLOCK_K)
     if SCALAR:
-        place, mask = row_places(db_ptr, first, end, HEADS, head, block, PARTS, 1)
-        tl.store(place, tl.sum(k * dbk, 1)[:, None], mask=mask)
+        share = tl.sum(k * dbk, 1)[:, None]
+        store_rows(db_ptr, share, first, end, HEADS, head, block, PARTS, 1)
     else:
         store_rows(db_ptr, k * dbk, first, end, HEADS, head, column, K, BLOCK_K)
     # From the last row on: row i's log-decay is part of every later row's.

@@ -149,7 +149,7 @@ def split(step: int) -> Invariance:
         return (sequence, rows[:cut]), (sequence, rows[cut:])
 
     def transform(inputs: Inputs) -> Inputs | None:
-        return repacked(begun(inputs), parts(inputs)[:1])
+        return repacked(inputs, parts(inputs)[:1])
 
     def carry(found: Tensors, inputs: Inputs) -> Inputs:
         rest = repacked(inputs, parts(inputs)[1:])

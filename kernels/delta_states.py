@@ -13,10 +13,12 @@ from kernels.delta_tiles import (
     CHUNK,
     columns_of,
     find_sequence,
+    load_last,
+    load_rows,
     load_tile,
     natural_exp,
     product,
-    row_places,
+    store_rows,
 )
 
 
@@ -67,8 +69,8 @@ def pass_states(
     if sequence == sequences:
         if o_ptr is not None:
             for row in range(first, end, CHUNK):
-                place, mask = row_places(o_ptr, row, end, HEADS, head, column, V, BLOCK_V)
-                tl.store(place, tl.zeros((CHUNK, BLOCK_V), o_ptr.dtype.element_ty), mask=mask)
+                nothing = tl.zeros((CHUNK, BLOCK_V), tl.float32)
+                store_rows(o_ptr, nothing, row, end, HEADS, head, column, V, BLOCK_V)
         return
     number = sequence * HEADS + head
     if initial_ptr is None:
@@ -81,7 +83,7 @@ def pass_states(
         wy = load_tile(wy_ptr, tile, CHUNK, PADDED_K)
         u = tl.load(columns_of(u_ptr, tile, column, CHUNK, PADDED_V, BLOCK_V))
         kg = load_tile(kg_ptr, tile, CHUNK, PADDED_K)
-        decay = tl.load(columns_of(decay_ptr, tile * CHUNK + CHUNK - 1, 0, 1, PADDED_K, PADDED_K))
+        decay = load_last(decay_ptr, tile, 0, PADDED_K, PADDED_K)
         snapshot = state.to(STATE)
         v_new = (u.to(tl.float32) - product(wy, snapshot)).to(V_NEW)
         if states_ptr is not None:
@@ -91,10 +93,8 @@ def pass_states(
             qg = load_tile(qg_ptr, tile, CHUNK, PADDED_K)
             scores = load_tile(scores_ptr, tile, CHUNK, CHUNK)
             o = scale * product(qg, snapshot) + product(scores, v_new)
-            place, mask = row_places(
-                o_ptr, first + step * CHUNK, end, HEADS, head, column, V, BLOCK_V
-            )
-            tl.store(place, o.to(o_ptr.dtype.element_ty), mask=mask)
+            start = first + step * CHUNK
+            store_rows(o_ptr, o, start, end, HEADS, head, column, V, BLOCK_V)
         state = natural_exp(decay).trans() * state + product(kg.trans(), v_new)
     if final_ptr is not None:
         given, inside = state_places(final_ptr, number, column, K, V, V_FIRST, PADDED_K, BLOCK_V)
@@ -140,15 +140,14 @@ def pass_gradients(
         tile = (chunk + step) * HEADS + head
         snapshot = state.to(DSTATE)
         tl.store(columns_of(dstates_ptr, tile, column, PADDED_K, PADDED_V, BLOCK_V), snapshot)
-        place, mask = row_places(do_ptr, first + step * CHUNK, end, HEADS, head, column, V, BLOCK_V)
-        do = tl.load(place, mask=mask, other=0.0)
+        do = load_rows(do_ptr, first + step * CHUNK, end, HEADS, head, column, V, BLOCK_V)
         scores = load_tile(scores_ptr, tile, CHUNK, CHUNK)
         kg = load_tile(kg_ptr, tile, CHUNK, PADDED_K)
         dv_new = (product(scores.trans(), do) + product(kg, snapshot)).to(DV_NEW)
         tl.store(columns_of(dv_new_ptr, tile, column, CHUNK, PADDED_V, BLOCK_V), dv_new)
         qg = load_tile(qg_ptr, tile, CHUNK, PADDED_K)
         wy = load_tile(wy_ptr, tile, CHUNK, PADDED_K)
-        decay = tl.load(columns_of(decay_ptr, tile * CHUNK + CHUNK - 1, 0, 1, PADDED_K, PADDED_K))
+        decay = load_last(decay_ptr, tile, 0, PADDED_K, PADDED_K)
         state = (
             natural_exp(decay).trans() * state
             + scale * product(qg.trans(), do)

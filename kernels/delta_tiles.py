@@ -258,19 +258,18 @@ def load_decays(decay_ptr, tile, row, column, PADDED: tl.constexpr, BLOCK: tl.co
 
 
 @triton.jit
+def load_last(decay_ptr, tile, column, PADDED: tl.constexpr, BLOCK: tl.constexpr):
+    """Those of a tile's last row, [1, BLOCK]: what the whole chunk decays by."""
+    last = tl.full((1,), CHUNK - 1, tl.int32)
+    return load_decays(decay_ptr, tile, last, column, PADDED, BLOCK)
+
+
+@triton.jit
 def product(a, b):
     """a @ b in fp32; where one of them is fp32, a tensor core reads both as tf32."""
     if a.dtype == tl.float32 or b.dtype == tl.float32:
         a, b = a.to(tl.float32), b.to(tl.float32)
     return tl.dot(a, b, input_precision="tf32")
-
-
-@triton.jit
-def load_tile(ptr, number, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
-    """Tile `number` of a workspace [.., ROWS, COLUMNS]."""
-    row, column = tl.arange(0, ROWS), tl.arange(0, COLUMNS)
-    start = ptr + number.to(tl.int64) * (ROWS * COLUMNS)
-    return tl.load(start + row[:, None] * COLUMNS + column[None, :])
 
 
 @triton.jit
@@ -284,10 +283,15 @@ def columns_of(
 
 
 @triton.jit
-def store_tile(ptr, number, values):
+def load_tile(ptr, tile, HEIGHT: tl.constexpr, WIDTH: tl.constexpr):
+    """All of tile `tile`."""
+    return tl.load(columns_of(ptr, tile, 0, HEIGHT, WIDTH, WIDTH))
+
+
+@triton.jit
+def store_tile(ptr, tile, values):
     """The counterpart of `load_tile`, rounded to the workspace's type."""
-    ROWS: tl.constexpr = values.shape[0]
-    COLUMNS: tl.constexpr = values.shape[1]
-    row, column = tl.arange(0, ROWS), tl.arange(0, COLUMNS)
-    start = ptr + number.to(tl.int64) * (ROWS * COLUMNS)
-    tl.store(start + row[:, None] * COLUMNS + column[None, :], values.to(ptr.dtype.element_ty))
+    HEIGHT: tl.constexpr = values.shape[0]
+    WIDTH: tl.constexpr = values.shape[1]
+    place = columns_of(ptr, tile, 0, HEIGHT, WIDTH, WIDTH)
+    tl.store(place, values.to(ptr.dtype.element_ty))

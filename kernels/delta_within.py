@@ -21,6 +21,7 @@ from kernels.delta_tiles import (
     half_factors,
     load_decays,
     load_gate,
+    load_last,
     load_norm,
     load_rows,
     load_tile,
@@ -65,10 +66,14 @@ def decays(
 
 
 @triton.jit
-def decayed_product(x, k, decay_ptr, tile, column, PADDED_K: tl.constexpr, BOUNDED: tl.constexpr):
-    """sum_d x_i[d] k_j[d] e^(G_i[d] - G_j[d]) below the diagonal, [64, 64], over the columns of a block."""
+def decayed_product(
+    x, k, decay, decay_ptr, tile, column, PADDED_K: tl.constexpr, BOUNDED: tl.constexpr
+):
+    """sum_d x_i[d] k_j[d] e^(G_i[d] - G_j[d]) below the diagonal, [64, 64], over the columns of a block.
+
+    `decay` is those columns of G, which lie from `column` on in tile `tile`.
+    """
     BLOCK_K: tl.constexpr = k.shape[1]
-    decay = load_decays(decay_ptr, tile, tl.arange(0, CHUNK), column, PADDED_K, BLOCK_K)
     total = tl.zeros((CHUNK, CHUNK), tl.float32)
     if BOUNDED:
         down, up = near_factors(decay_ptr, tile, column, decay, PADDED_K, BLOCK_K)
@@ -126,7 +131,6 @@ def relate(
     q_norm = load_norm(q_ptr, first, end, heads, shared, K, PADDED_K, NORMALISE)
     k_norm = load_norm(k_ptr, first, end, heads, shared, K, PADDED_K, NORMALISE)
     row = tl.arange(0, CHUNK)
-    final = tl.full((1,), CHUNK - 1, tl.int32)
     diagonal = tl.zeros((CHUNK,), tl.float32)
     scores = tl.zeros((CHUNK, CHUNK), tl.float32)
     for column in range(0, PADDED_K, BLOCK_K):
@@ -134,8 +138,8 @@ def relate(
         k = load_unit(k_ptr, k_norm, first, end, heads, shared, column, K, BLOCK_K, QK)
         decay = load_decays(decay_ptr, tile, row, column, PADDED_K, BLOCK_K)
         diagonal += tl.sum(q * k, 1)
-        scores += decayed_product(q, k, decay_ptr, tile, column, PADDED_K, BOUNDED)
-        last = load_decays(decay_ptr, tile, final, column, PADDED_K, BLOCK_K)
+        scores += decayed_product(q, k, decay, decay_ptr, tile, column, PADDED_K, BOUNDED)
+        last = load_last(decay_ptr, tile, column, PADDED_K, BLOCK_K)
         qg = (q * natural_exp(decay)).to(qg_ptr.dtype.element_ty)
         kg = (k * natural_exp(last - decay)).to(kg_ptr.dtype.element_ty)
         tl.store(columns_of(qg_ptr, tile, column, CHUNK, PADDED_K, BLOCK_K), qg)
@@ -172,11 +176,13 @@ def solve(
     tile = number * HEADS + head
     shared, heads = head // GROUPS, HEADS // GROUPS
     norm = load_norm(k_ptr, first, end, heads, shared, K, PADDED_K, NORMALISE)
+    row = tl.arange(0, CHUNK)
     lower = tl.zeros((CHUNK, CHUNK), tl.float32)
     for column in range(0, PADDED_K, BLOCK_K):
         k = load_unit(k_ptr, norm, first, end, heads, shared, column, K, BLOCK_K, QK)
         bk = load_gate(b_ptr, first, end, HEADS, head, column, K, BLOCK_K, SCALAR) * k
-        lower += decayed_product(bk, k, decay_ptr, tile, column, PADDED_K, BOUNDED)
+        decay = load_decays(decay_ptr, tile, row, column, PADDED_K, BLOCK_K)
+        lower += decayed_product(bk, k, decay, decay_ptr, tile, column, PADDED_K, BOUNDED)
     store_tile(inverse_ptr, tile, inverted(lower))
 
 

@@ -48,7 +48,6 @@ from oracles.precision import (
     BACKWARD,
     FORMATS,
     FORWARD,
-    Precision,
     Store,
     exact,
     named,
@@ -146,10 +145,7 @@ def rounded_points(tensors: Tensors, params: Params, points: tuple[str, ...]) ->
     """Those of `points` that a call stores in less than fp32."""
     if tensors["v"].dtype == torch.float32:
         return frozenset()
-    policy = params["precision"]
-    chosen = named(policy) if isinstance(policy, str) else policy
-    assert isinstance(chosen, Precision)
-    return frozenset(points) - chosen.fp32
+    return frozenset(points) - named(params["precision"]).fp32
 
 
 def recurrent(tensors: Tensors, params: Params) -> dict[str, Modelled]:
@@ -222,47 +218,47 @@ def vjp(tensors: Tensors, params: Params) -> dict[str, Modelled]:
     run = delta.recurrence(p.x, p.scale, p.initial, p.lengths, keep=True)
     value = _gradients(p, *delta.adjoint(p.x, p.scale, run, p.lengths, do, dfinal))
 
-    def chunk(p: Problem, store: Store, operand: Operand) -> dict[str, Tensor]:
-        do, dfinal = p.raw["do"], p.raw["dht"]
-        grads, dinitial, weight = delta_chunk_adjoint.weighed(
-            p.x,
-            p.scale,
-            p.initial,
-            p.lengths,
-            do,
-            dfinal,
-            store=store,
-            operand=operand,
-            solve=operand,
-        )
-        found = _gradients(p, grads, dinitial)
-        gates = _gradients(p, dataclasses.replace(grads, g=weight), dinitial)
-        return found | {f"{name} weight": gates[name].abs() for name in _OF_GATES if name in gates}
-
     points = rounded_points(tensors, params, (*FORWARD, *BACKWARD))
-    exactly = chunk(p, exact, delta_chunk.as_is)
     many = _repeated(p, len(GRIDS))
-    samples = _samples(chunk(many, *_sampled(points, tensors["v"].dtype, many)), *value)
-    coarse, share = chunk(p, *_COARSE), _share(p)
+    sampled, _ = _chunk_gradients(many, *_sampled(points, tensors["v"].dtype, many))
+    samples = _samples(sampled, *value)
+    coarse, _ = _chunk_gradients(p, *_COARSE)
+    _, weight = _chunk_gradients(p, exact, delta_chunk.as_is)
+    share, cancelled = _share(p), _of_gates(p, weight)
     answers = {}
     for name in (name for name in value if not name.endswith(" terms")):
-        source = _SOURCES.get(name, name[1:])
-        floor = share * (coarse[name] - value[name])
-        terms, weight = f"{name} terms", f"{name} weight"
+        source, terms = _SOURCES.get(name, name[1:]), f"{name} terms"
+        floor = share * (coarse[name] - value[name]).abs()
+        if name in cancelled:
+            floor = floor + share * COARSE * cancelled[name].abs()
         if terms in value:
             arithmetic = share * (coarse[terms] - value[terms]).abs()
-            if f"{terms} weight" in exactly:
-                arithmetic = arithmetic + share * COARSE * exactly[f"{terms} weight"]
+            if terms in cancelled:
+                arithmetic = arithmetic + share * COARSE * cancelled[terms].abs()
             floor = _summed(value[terms], samples[terms], arithmetic)
-        if weight in exactly:
-            floor = floor.abs() + share * COARSE * exactly[weight]
         dtype = tensors[source].dtype if source in tensors else torch.float32
         answers[name] = _answer(value[name], samples[name], floor, dtype)
     return answers
 
 
-# Gradients that sum what cancels: see `oracles.delta_chunk_adjoint.weighed`.
-_OF_GATES: Final = ("dg", "dA_log terms", "ddt_bias terms")
+def _chunk_gradients(
+    p: Problem, store: Store, operand: Operand
+) -> tuple[dict[str, Tensor], Tensor]:
+    """The gradients of the chunk form, and how much is added up to that of the log-decays."""
+    grads, dinitial, weight = delta_chunk_adjoint.weighed(
+        p.x,
+        p.scale,
+        p.initial,
+        p.lengths,
+        p.raw["do"],
+        p.raw["dht"],
+        store=store,
+        operand=operand,
+        solve=operand,
+    )
+    return _gradients(p, grads, dinitial), weight
+
+
 _SOURCES: Final = {"dA_log": "A_log", "ddt_bias": "dt_bias", "d_initial_state": "initial_state"}
 
 # A sum's error is judged by its terms': the storage errors of single sums cancel by luck.
@@ -295,18 +291,24 @@ def _gradients(p: Problem, grads: Tokens, dinitial: Tensor) -> dict[str, Tensor]
         raw = p.raw[name]
         found[f"d{name}"] = _padded(p, normalised_adjoint(raw, unit) if p.normalise else unit)
     found["dv"] = _padded(p, grads.v)
-    dg, da_log, dbias = activated_adjoint(p.raw["g"], p.gate, grads.g)
-    found["dg"] = _padded(p, dg)
-    if da_log is not None:
-        found |= {"dA_log": da_log.sum(-1), "dA_log terms": da_log}
-    if dbias is not None:
-        found |= {"ddt_bias": dbias, "ddt_bias terms": dg.permute(1, 2, 0)}
+    found |= _of_gates(p, grads.g)
     if p.scalar:
         terms = _padded(p, torch.cat([grads.b, grads.w], -1))
         found |= {"dbeta": terms.sum(-1), "dbeta terms": terms}
     else:
         found |= {"db": _padded(p, grads.b), "dw": _padded(p, grads.w)}
     found["d_initial_state"] = dinitial.transpose(-1, -2) if p.v_first else dinitial
+    return found
+
+
+def _of_gates(p: Problem, dg: Tensor) -> dict[str, Tensor]:
+    """The gradients that the log-decays' hands on: of raw gates, and of their parameters with the terms."""
+    raw, da_log, dbias = activated_adjoint(p.raw["g"], p.gate, dg)
+    found = {"dg": _padded(p, raw)}
+    if da_log is not None:
+        found |= {"dA_log": da_log.sum(-1), "dA_log terms": da_log}
+    if dbias is not None:
+        found |= {"ddt_bias": dbias, "ddt_bias terms": raw.permute(1, 2, 0)}
     return found
 
 
@@ -328,16 +330,12 @@ def _repeated(p: Problem, times: int) -> Problem:
         return x.repeat(*(times if i == axis else 1 for i in range(x.dim())))
 
     axes = {"A_log": 0, "dt_bias": 0}
-    gate = dataclasses.replace(
-        p.gate,
-        a_log=None if p.gate.a_log is None else again(p.gate.a_log, 0),
-        dt_bias=None if p.gate.dt_bias is None else again(p.gate.dt_bias, 0),
-    )
+    raw = {name: again(value, axes.get(name, 1)) for name, value in p.raw.items()}
     return dataclasses.replace(
         p,
-        raw={name: again(value, axes.get(name, 1)) for name, value in p.raw.items()},
+        raw=raw,
         x=Tokens(**{name: again(value, 1) for name, value in p.x.named().items()}),
-        gate=gate,
+        gate=dataclasses.replace(p.gate, a_log=raw.get("A_log"), dt_bias=raw.get("dt_bias")),
         initial=again(p.initial, 1),
     )
 
