@@ -194,6 +194,7 @@ class Lowering:
     """What is declared of the code that compilers make of a kernel; `bitproof lowering` goes by it.
 
     supports  targets, such as "sm_89", for which it must compile; others may refuse it
+    alone     whether it is for no others: the property suite then reads nothing for them
     products  formats that operands of a product may be rounded to, such as "tf32", beyond their own
     accepted  hazards that are known and do no harm
     most      specialisations of one kernel function that are compiled at most: it bounds the time, and the
@@ -201,6 +202,7 @@ class Lowering:
     """
 
     supports: tuple[str, ...] = ()
+    alone: bool = False
     products: tuple[str, ...] = ()
     accepted: tuple[Accepted, ...] = ()
     most: int = 8
@@ -271,6 +273,10 @@ class KernelSpec:
         self._check_faults(where)
         self._check_claim(where)
         self._check_storage(where)
+        if self.lowering.alone and not self.lowering.supports:
+            raise SpecError(
+                f"{where}: its lowering is for no target at all: name those it supports"
+            )
         for accepted in self.lowering.accepted:
             if accepted.hazard not in HAZARDS or not accepted.because:
                 raise SpecError(

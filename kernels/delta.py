@@ -18,6 +18,7 @@ from oracles.precision import FORWARD, named
 # Operands in fp32, or kept in it by the policy, are multiplied as tf32, which the model does too.
 _LOWERING = Lowering(
     supports=("sm_90",),
+    alone=True,
     products=("tf32",),
     accepted=(
         Accepted(

@@ -26,9 +26,10 @@ def test_lowering(
     kernel: Found, target: str, record_property: Callable[[str, object], None]
 ) -> None:
     """Every hazard in the target's code is declared by the spec, with its reason."""
-    supports = kernel.spec.lowering.supports
-    if supports and target not in supports:
-        pytest.skip(f"{kernel.spec.name} is declared for {', '.join(supports)}")
+    excluded = report.excluded(kernel.spec, target)
+    if excluded is not None:
+        record_property("bitproof", dataclasses.asdict(excluded))
+        pytest.skip(excluded.report)
     judged = report.judge(reading(kernel, target), kernel.spec)
     record_property("bitproof", dataclasses.asdict(report.entry(judged)))
     text = "\n".join(report.lines(judged))

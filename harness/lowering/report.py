@@ -15,7 +15,7 @@ from harness.lowering.findings import Hazard, Reading
 from harness.lowering.rules import RULES
 from harness.lowering.targets import ALL
 from harness.outcomes import Outcome
-from harness.spec import Accepted, KernelSpec
+from harness.spec import Accepted, KernelSpec, Lowering
 from harness.summary import Entry
 
 _BY_NAME = {rule.name: rule for rule in RULES}
@@ -59,12 +59,7 @@ def judge(reading: Reading, spec: KernelSpec) -> Judged:
 
     Raises SpecError where the spec's declaration names a target that does not exist.
     """
-    declared = spec.lowering
-    named = {*declared.supports, *(name for each in declared.accepted for name in each.targets)}
-    if unknown := sorted(named - {*ALL}):
-        raise SpecError(
-            f"spec {spec.name!r}: its lowering names {unknown[0]!r}: choose from {', '.join(ALL)}"
-        )
+    declared = _declared(spec)
     accepted, undeclared = [], []
     for hazard in reading.hazards:
         because = _accepting(hazard, reading.target, spec)
@@ -84,6 +79,16 @@ def judge(reading: Reading, spec: KernelSpec) -> Judged:
     return Judged(
         reading=reading, outcome=outcome, undeclared=tuple(undeclared), accepted=tuple(accepted)
     )
+
+
+def _declared(spec: KernelSpec) -> Lowering:
+    declared = spec.lowering
+    named = {*declared.supports, *(name for each in declared.accepted for name in each.targets)}
+    if unknown := sorted(named - {*ALL}):
+        raise SpecError(
+            f"spec {spec.name!r}: its lowering names {unknown[0]!r}: choose from {', '.join(ALL)}"
+        )
+    return declared
 
 
 def _accepting(hazard: Hazard, target: str, spec: KernelSpec) -> Accepted | None:
@@ -140,18 +145,39 @@ def entry(judged: Judged) -> Entry:
     """The verdict as a run's summary holds it: specialisations count as examples."""
     reading = judged.reading
     reasons = {refusal.sentence for refusal in reading.refusals} | {reading.unlaunched}
-    return Entry(
-        kernel=reading.kernel,
-        check=f"lowering for {reading.target}",
-        outcome=str(judged.outcome),
+    return dataclasses.replace(
+        _entry(reading.kernel, reading.target, judged.outcome, "\n".join(lines(judged))),
         examples=reading.compiled,
+        reasons=sorted((reasons | {h.name for h in judged.undeclared}) - {""}),
+        seconds=reading.seconds,
+    )
+
+
+def excluded(spec: KernelSpec, target: str) -> Entry | None:
+    """The verdict, unsupported, on a target that the spec is not for; None where it has to be read.
+
+    Raises SpecError where the spec's declaration names a target that does not exist.
+    """
+    declared = _declared(spec)
+    if not declared.alone or target in declared.supports:
+        return None
+    because = f"{spec.name} is for {', '.join(declared.supports)} alone"
+    return _entry(spec.name, target, Outcome.UNSUPPORTED, because)
+
+
+def _entry(kernel: str, target: str, outcome: Outcome, text: str) -> Entry:
+    return Entry(
+        kernel=kernel,
+        check=f"lowering for {target}",
+        outcome=str(outcome),
+        examples=0,
         outcomes={},
         covered={},
         measures={},
         counts={},
-        reasons=sorted((reasons | {h.name for h in judged.undeclared}) - {""}),
-        seconds=reading.seconds,
-        report="\n".join(lines(judged)),
+        reasons=[text],
+        seconds=0.0,
+        report=text,
         record=None,
     )
 

@@ -77,6 +77,26 @@ def test_a_refusal_of_a_supported_target_falls_short(
     assert report.judge(reading, supporting).outcome is Outcome.FAILED
 
 
+def test_a_kernel_for_some_targets_alone_is_unsupported_on_others(
+    kernel: Callable[[str], Found],
+) -> None:
+    """Nothing is read there, and the run's summary says why; elsewhere, and by default, it is read."""
+    spec = kernel("adds").spec
+    few = dataclasses.replace(spec, lowering=Lowering(supports=("sm_90",)))
+    alone = dataclasses.replace(spec, lowering=Lowering(supports=("sm_90",), alone=True))
+    assert report.excluded(few, "sm_80") is None
+    assert report.excluded(alone, "sm_90") is None
+    entry = report.excluded(alone, "sm_80")
+    assert entry is not None
+    assert (entry.check, entry.outcome) == ("lowering for sm_80", Outcome.UNSUPPORTED)
+    assert entry.reasons == ["adds is for sm_90 alone"]
+    misspelt = dataclasses.replace(spec, lowering=Lowering(supports=("sm90",), alone=True))
+    with pytest.raises(SpecError, match=r"names 'sm90': choose from sm_80, sm_86"):
+        report.excluded(misspelt, "sm_90")
+    with pytest.raises(SpecError, match="for no target at all"):
+        dataclasses.replace(spec, lowering=Lowering(alone=True))
+
+
 @pytest.mark.parametrize(
     "declared",
     [
