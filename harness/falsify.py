@@ -19,6 +19,7 @@ from harness.case import Case, Inputs, build, covered
 from harness.errors import SpecError
 from harness.lanes.base import Lane
 from harness.outcomes import Finding, Findings, Outcome, one_line
+from harness.provider import STEADY
 from harness.spec import KernelSpec
 
 
@@ -99,6 +100,7 @@ _ALWAYS: dict[str, Any] = {
 def steady(examples: int) -> settings:
     """Settings that draw the same `examples` cases every time, and tell nothing: to see what is drawn."""
     return settings(
+        backend=STEADY,
         database=None,
         derandomize=True,
         deadline=None,
@@ -121,8 +123,9 @@ def search(
 ) -> Search:
     """Judge up to `max_examples` drawn cases; stop at the first defect, shrunk unless told otherwise.
 
-    A failure that does not repeat is a finding too: the kernel gave two answers to one case. `execute`
-    judges one case; by default that happens here, see `isolation` for elsewhere.
+    Where `base` is derandomised, the cases are the same ones in every process. A failure that does not repeat
+    is a finding too: the kernel gave two answers to one case. `execute` judges one case; by default that
+    happens here, see `isolation` for elsewhere.
     """
     demanded = check == "reproducibility" and bool(spec.reproducible.varies)
     result = Search(check=check, kernel=spec.name, demanded=demanded)
@@ -157,7 +160,9 @@ def search(
     identity = f"{check} {spec.name}".encode()
     judge._hypothesis_internal_add_digest = identity  # type: ignore[attr-defined]
     phases = (Phase.reuse, Phase.generate, Phase.shrink) if shrink else (Phase.generate,)
-    chosen = settings(base or settings(), max_examples=max_examples, phases=phases, **_ALWAYS)
+    base = base or settings()
+    backend = STEADY if base.derandomize else base.backend
+    chosen = settings(base, max_examples=max_examples, phases=phases, backend=backend, **_ALWAYS)
     try:
         chosen(given(spec.drawn())(judge))()
     except _Rejected:

@@ -90,7 +90,8 @@ def test_a_search_may_stop_without_shrinking() -> None:
 
     result = _search(variant(run=run, program=lambda *_: "program 0"), shrink=False)
     assert result.outcome is Outcome.FAILED
-    assert len(calls) <= result.examples + 1
+    # Another provider than Hypothesis' own has its failure confirmed, then Hypothesis raises it.
+    assert len(calls) <= result.examples + 2
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,26 @@
+"""Draws that depend on their seed alone, for searches that are to be the same everywhere.
+
+A derandomised run of Hypothesis seeds itself from the test, but now and then draws a constant that it found
+in the sources of whatever modules are loaded, so that an edit elsewhere, another order of tests or another
+worker gives other cases. This provider of draws leaves constants out; as with any provider but Hypothesis'
+own, examples are drawn anew instead of as variations of the last one. What is replayed or shrunk does not go
+through it. Hypothesis' documentation has the interface under "alternative backends".
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis.internal.conjecture.providers import AVAILABLE_PROVIDERS, HypothesisProvider
+
+STEADY = "bitproof-steady"
+
+
+class Steady(HypothesisProvider):
+    """Hypothesis' own provider without constants."""
+
+    def _maybe_draw_constant(self, *args: Any, **kwargs: Any) -> None:
+        return None
+
+
+AVAILABLE_PROVIDERS[STEADY] = f"{__name__}.{Steady.__name__}"
