@@ -127,6 +127,11 @@ def schema(spec: KernelSpec) -> Schema:
     )
 
 
+def defaults(like: Schema) -> dict[str, Any]:
+    """The parameters of the simplest case as plain JSON values, its launch among them."""
+    return {**like.params, _LAUNCH: cases.encode(like.launch)}
+
+
 def _equal(drawn: list[dict[str, Tensor]]) -> Iterator[tuple[Axis, Axis]]:
     """Pairs of axes of two tensors whose sizes agree in every case and are not always the same."""
     steady = {
@@ -178,13 +183,13 @@ def _hold(tensors: Mapping[str, Tensor], like: Schema, where: str) -> None:
 
 def _params(given: Mapping[str, Any], like: Schema, spec: KernelSpec) -> dict[str, Any]:
     """All parameters as plain JSON values, the launch among them."""
-    defaults = {**like.params, _LAUNCH: cases.encode(like.launch)}
+    plain = defaults(like)
     for name, value in given.items():
-        if name not in defaults:
+        if name not in plain:
             raise UsageError(
-                f"kernel {spec.name!r} has no parameter {name!r}, but {_listed(defaults)}"
+                f"kernel {spec.name!r} has no parameter {name!r}, but {_listed(plain)}"
             )
-        default = defaults[name]
+        default = plain[name]
         if name == _LAUNCH and isinstance(value, dict):
             value = {**default, **value}
         fits = type(value) is type(default) or (type(default) is float and type(value) is int)
@@ -193,8 +198,8 @@ def _params(given: Mapping[str, Any], like: Schema, spec: KernelSpec) -> dict[st
                 f"parameter {name!r} of kernel {spec.name!r} is {value!r}, "
                 f"it must be of type {type(default).__name__}"
             )
-        defaults[name] = value
-    return defaults
+        plain[name] = value
+    return plain
 
 
 def _listed(names: Any) -> str:

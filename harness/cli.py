@@ -54,17 +54,27 @@ def main() -> None:
 
 
 @main.command(name="list")
+@click.argument("kernels", nargs=-1, metavar="[KERNEL]...")
 @click.option(
     "--sweepable", is_flag=True, help="Only the names of the kernels that `sweep` can take."
 )
 @_spec
 @_lane
 @_json
-def list_(sweepable: bool, specs: tuple[str, ...], lane: str | None, as_json: bool) -> int:
-    """List kernels with their checks, claims and planted faults."""
+def list_(
+    kernels: tuple[str, ...],
+    sweepable: bool,
+    specs: tuple[str, ...],
+    lane: str | None,
+    as_json: bool,
+) -> int:
+    """List kernels with their checks, claims and planted faults.
+
+    Of kernels that are named, the tensors and parameters too that `check --tensors` takes.
+    """
     from harness.commands import listing
 
-    return listing.run(specs=specs, lane=lane, sweepable=sweepable, as_json=as_json)
+    return listing.run(kernels, specs=specs, lane=lane, sweepable=sweepable, as_json=as_json)
 
 
 @main.command()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import click
@@ -11,39 +11,54 @@ import click
 from harness import lanes
 
 
-def run(*, specs: Sequence[str], lane: str | None, sweepable: bool, as_json: bool) -> int:
-    """Print the kernels of `specs`, the built-in ones where none are named."""
+def run(
+    names: Sequence[str], *, specs: Sequence[str], lane: str | None, sweepable: bool, as_json: bool
+) -> int:
+    """Print the kernels of `specs`, the built-in ones where none are named; all, or those `names`."""
     lanes.choose(lane)
     from harness.discovery import find
-    from harness.spec import LANES
 
-    found = find(specs)
+    found = find(specs, names)
     if sweepable:
         found = tuple(item for item in found if item.spec.elementwise is not None)
-    kernels = [_plain(item) for item in found]
+        if not as_json:
+            for item in found:
+                click.echo(item.spec.name)
+            return 0
+    kernels = [_plain(item, detailed=bool(names)) for item in found]
     if as_json:
         click.echo(json.dumps(kernels, indent=2))
         return 0
-    if sweepable:
-        for kernel in kernels:
-            click.echo(kernel["kernel"])
-        return 0
     for kernel in kernels:
-        click.echo(f"{kernel['kernel']}  ({kernel['spec']})")
-        click.echo(f"  checks  {', '.join(kernel['checks'])}")
-        for claim in kernel["claims"]:
-            click.echo(f"  claim   {claim}")
-        for fault in kernel["faults"]:
-            where = (
-                "" if set(fault["lanes"]) == set(LANES) else f" on {', '.join(fault['lanes'])} only"
-            )
-            click.echo(f"  fault   {fault['name']!r}, caught by {fault['caught_by']}{where}")
-        for limit in kernel["limits"]:
-            click.echo(f"  limit   no {limit['check']} on lane {limit['lane']}: {limit['because']}")
+        for line in _lines(kernel):
+            click.echo(line)
     return 0
 
 
-def _plain(found: Any) -> dict[str, Any]:
+def _lines(kernel: dict[str, Any]) -> Iterator[str]:
+    from harness.spec import LANES
+
+    yield f"{kernel['kernel']}  ({kernel['spec']})"
+    yield f"  checks  {', '.join(kernel['checks'])}"
+    for tensor in kernel.get("tensors", ()):
+        kinds = " or ".join(tensor["dtypes"])
+        ranks = " or ".join(str(count) for count in tensor["dimensions"])
+        absent = "" if tensor["required"] else "; in some cases only"
+        plural = "" if tensor["dimensions"] == [1] else "s"
+        yield f"  tensor  {tensor['name']}: {kinds}, {ranks} dimension{plural}{absent}"
+    for name, value in kernel.get("params", {}).items():
+        yield f"  param   {name}, {json.dumps(value)} unless given"
+    for claim in kernel["claims"]:
+        yield f"  claim   {claim}"
+    for fault in kernel["faults"]:
+        everywhere = set(fault["lanes"]) == set(LANES)
+        where = "" if everywhere else f" on {', '.join(fault['lanes'])} only"
+        yield f"  fault   {fault['name']!r}, caught by {fault['caught_by']}{where}"
+    for limit in kernel["limits"]:
+        yield f"  limit   no {limit['check']} on lane {limit['lane']}: {limit['because']}"
+
+
+def _plain(found: Any, *, detailed: bool) -> dict[str, Any]:
     from harness import checks
 
     spec = found.spec
@@ -51,6 +66,7 @@ def _plain(found: Any) -> dict[str, Any]:
         "kernel": spec.name,
         "spec": found.reference,
         "checks": list(checks.names(spec)),
+        **(_inputs(spec) if detailed else {}),
         "claims": _claims(spec),
         "faults": [
             {"name": fault.name, "caught_by": fault.caught_by, "lanes": list(fault.lanes)}
@@ -60,6 +76,25 @@ def _plain(found: Any) -> dict[str, Any]:
             {"lane": limit.lane, "check": limit.check, "because": limit.because}
             for limit in spec.limits
         ],
+    }
+
+
+def _inputs(spec: Any) -> dict[str, Any]:
+    """What its cases hold, which takes a moment: cases are drawn for it."""
+    from harness import captured
+
+    like = captured.schema(spec)
+    return {
+        "tensors": [
+            {
+                "name": name,
+                "dtypes": sorted(str(dtype).removeprefix("torch.") for dtype in dtypes),
+                "dimensions": sorted(like.dimensions[name]),
+                "required": name in like.required,
+            }
+            for name, dtypes in sorted(like.dtypes.items())
+        ],
+        "params": captured.defaults(like),
     }
 
 
