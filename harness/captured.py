@@ -18,7 +18,7 @@ from typing import Any
 import safetensors
 import safetensors.torch
 import torch
-from hypothesis import Phase, find, given, settings
+from hypothesis import find, given
 from torch import Tensor
 
 from harness import case as cases
@@ -115,7 +115,8 @@ def schema(spec: KernelSpec) -> Schema:
         drawn.append(case.tensors(torch.device("cpu")))
 
     quiet(given(spec.drawn())(draw))()
-    simplest = find(spec.drawn(), lambda _case: True, settings=settings(quiet, phases=list(Phase)))
+    # The first case that is drawn is the simplest.
+    simplest = find(spec.drawn(), lambda _case: True, settings=quiet)
     names = sorted({name for tensors in drawn for name in tensors})
     return Schema(
         required=frozenset(name for name in names if all(name in tensors for tensors in drawn)),

@@ -4,24 +4,19 @@ from __future__ import annotations
 
 import collections
 
-from hypothesis import find, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.case import Launch
 from harness.strategies import floats, launches, sizes
 from harness.strategies.values import CAST_KINDS, QUANTISER_KINDS, Values, values
-
-STEADY = settings(derandomize=True, database=None, max_examples=2000)
-
-
-def _smallest(strategy, holds=lambda value: True):
-    return find(strategy, holds, settings=STEADY)
+from tests.strategies.drawing import STEADY, smallest
 
 
 def test_launches_shrink_to_the_default():
     """Four warps, the first block, aligned, dense."""
-    assert _smallest(launches.launches((64, 32))) == Launch(block=64)
-    padded = _smallest(launches.launches((64,), strided=True), lambda launch: launch.row_padding)
+    assert smallest(launches.launches((64, 32))) == Launch(block=64)
+    padded = smallest(launches.launches((64,), strided=True), lambda launch: launch.row_padding)
     assert padded == Launch(block=64, row_padding=5)
 
 
@@ -44,31 +39,31 @@ def test_launches_cover_every_number_of_warps():
 
 def test_values_shrink_to_the_first_kind():
     """Ordinary values for a quantiser, the format's decisions for a cast; seed 0 and nothing else."""
-    assert _smallest(values("e4m3")) == Values()
-    assert _smallest(values("e4m3", CAST_KINDS)) == Values(kind="lattice")
+    assert smallest(values("e4m3")) == Values()
+    assert smallest(values("e4m3", CAST_KINDS)) == Values(kind="lattice")
     assert {"anchored", "edges"} <= set(QUANTISER_KINDS)
 
 
 def test_patterns_shrink_to_zero_and_then_to_a_small_grid_value():
     """A value above a midpoint shrinks to the smallest midpoint's neighbour."""
-    assert _smallest(floats.patterns("e4m3")) == "0x00000000"
+    assert smallest(floats.patterns("e4m3")) == "0x00000000"
     middle = set(floats.midpoints("e4m3").tolist())
-    above = _smallest(floats.patterns("e4m3"), lambda bits: floats.word(bits) - 1 in middle)
+    above = smallest(floats.patterns("e4m3"), lambda bits: floats.word(bits) - 1 in middle)
     assert above == "0x3a800001"
 
 
 def test_lengths_shrink_to_one_step_and_reach_zero_and_the_most():
     """Large ones only where the profile and the lane have the time."""
-    assert _smallest(sizes.length(40)) == 1
-    assert _smallest(sizes.length(40, step=2)) == 2
+    assert smallest(sizes.length(40)) == 1
+    assert smallest(sizes.length(40, step=2)) == 2
     for length in (0, 1, 40):
-        assert _smallest(sizes.length(40), lambda drawn, length=length: drawn == length) == length
+        assert smallest(sizes.length(40), lambda drawn, length=length: drawn == length) == length
 
 
 def test_a_nightly_run_on_a_gpu_draws_large_lengths(monkeypatch):
     """And shrinks them to the smallest that a failure needs."""
     monkeypatch.setattr(sizes, "nightly", lambda: True)
-    assert _smallest(sizes.length(40), lambda length: length > 100) == 101
+    assert smallest(sizes.length(40), lambda length: length > 100) == 101
 
 
 @settings(STEADY, max_examples=200)
@@ -91,4 +86,4 @@ def test_lengths_meet_the_edges_of_blocks():
 
     draw()
     assert min(met[0], met[1], met[127]) >= 8
-    assert _smallest(sizes.length(2100, block=128)) == 1
+    assert smallest(sizes.length(2100, block=128)) == 1

@@ -5,16 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from hypothesis import find, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.errors import UsageError
 from harness.strategies import floats, packed
 from harness.strategies.gates import BOUNDS, KINDS, Gates, gates
 from harness.strategies.values import DTYPES
+from tests.strategies.drawing import STEADY, smallest
 
 CPU = torch.device("cpu")
-STEADY = settings(derandomize=True, database=None, max_examples=2000)
 LENGTHS = (70, 1, 0, 40)
 PLACES = packed.positions(LENGTHS, 3, CPU)
 
@@ -82,7 +82,7 @@ def test_constant_decays_on_both_sides_of_fp32_s_largest_power_are_drawn():
     with np.errstate(over="ignore"):
         for value, finite in ((-5.914, True), (-5.916, False)):
             wanted = (floats.pattern(value),)
-            drawn = find(gates("log"), lambda g, wanted=wanted: g.bits == wanted, settings=STEADY)
+            drawn = smallest(gates("log"), lambda g, wanted=wanted: g.bits == wanted)
             g = drawn.build(PLACES, 1, 1, "bf16")["g"][1:16]
             assert bool(np.isfinite(np.exp(-g.double().sum().to(torch.float32).numpy()))) is finite
 
@@ -149,15 +149,15 @@ def test_a_description_that_makes_no_gate_is_refused(knobs, says):
 @pytest.mark.parametrize("gate", ["log", "plain", "bounded"])
 def test_every_kind_is_drawn_and_the_simplest_is_ordinary(gate):
     """Shrunk to usual numbers from seed 0 and the bound -5."""
-    assert find(gates(gate), lambda drawn: True) == Gates(gate=gate)
+    assert smallest(gates(gate)) == Gates(gate=gate)
     for kind in KINDS:
-        found = find(gates(gate), lambda drawn, kind=kind: drawn.kind == kind, settings=STEADY)
+        found = smallest(gates(gate), lambda drawn, kind=kind: drawn.kind == kind)
         assert (found.kind, found.seed, found.bound) == (kind, 0, BOUNDS[0])
 
 
 def test_extreme_rates_are_for_forward_passes_of_bounded_gates():
     """A backward pass multiplies the infinite rate by a derivative that is zero."""
-    assert find(gates("bounded"), lambda drawn: drawn.rate == "extreme", settings=STEADY)
+    assert smallest(gates("bounded"), lambda drawn: drawn.rate == "extreme")
 
     @settings(STEADY, max_examples=300)
     @given(st.sampled_from(("log", "plain", "bounded")).flatmap(lambda g: gates(g, gradient=True)))

@@ -2,12 +2,12 @@
 
 import pytest
 import torch
-from hypothesis import find, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.strategies import packed
+from tests.strategies.drawing import STEADY, smallest
 
-STEADY = settings(derandomize=True, database=None, max_examples=4000)
 LENGTHS = packed.lengths(sequences=5, most=320)
 KINDS = (
     *("no tokens", "an empty sequence first", "an empty sequence last", "one token"),
@@ -21,13 +21,13 @@ KINDS = (
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_of_lengths_is_drawn(kind: str) -> None:
     """And its smallest example still is of that kind."""
-    smallest = find(LENGTHS, lambda drawn: kind in packed.features(drawn), settings=STEADY)
-    assert kind in packed.features(smallest)
+    found = smallest(LENGTHS, lambda drawn: kind in packed.features(drawn))
+    assert kind in packed.features(found)
 
 
 def test_the_simplest_lengths_are_one_sequence_of_one_token() -> None:
     """What every failure that needs no more shrinks to."""
-    assert find(LENGTHS, lambda drawn: True) == (1,)
+    assert smallest(LENGTHS) == (1,)
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def test_the_simplest_lengths_are_one_sequence_of_one_token() -> None:
 )
 def test_the_lengths_of_the_reports_are_reached(holds) -> None:
     """The kinds of lengths that broke kernels, none of which the strategy is told."""
-    assert holds(find(LENGTHS, holds, settings=STEADY))
+    assert holds(smallest(LENGTHS, holds))
 
 
 @given(st.data(), st.integers(1, 6), st.integers(1, 200))
@@ -75,7 +75,7 @@ def test_a_sequence_of_more_than_a_chunk_is_met_often() -> None:
 def test_slack_is_none_a_few_rows_or_a_chunk() -> None:
     """A buffer of 72 rows for 70 tokens among them."""
     for rows in (0, 2, 65):
-        assert find(packed.slack(), lambda slack, rows=rows: slack == rows) == rows
+        assert smallest(packed.slack(), lambda slack, rows=rows: slack == rows) == rows
 
 
 def test_positions_count_from_each_sequence_s_first_row() -> None:

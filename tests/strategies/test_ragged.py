@@ -3,10 +3,11 @@
 import itertools
 
 import pytest
-from hypothesis import find, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.strategies import ragged
+from tests.strategies.drawing import smallest
 
 SIZES = ragged.sizes(groups=5, most=40, block=16)
 KINDS = (
@@ -19,19 +20,19 @@ KINDS = (
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_of_split_is_drawn(kind: str) -> None:
     """And its smallest example still is of that kind."""
-    assert kind in ragged.features(find(SIZES, lambda s: kind in ragged.features(s, 16)), 16)
+    assert kind in ragged.features(smallest(SIZES, lambda s: kind in ragged.features(s, 16)), 16)
 
 
 def test_the_simplest_split_is_one_token_of_one_expert() -> None:
     """What every failure that needs no more shrinks to."""
-    assert find(SIZES, lambda sizes: True) == (1,)
+    assert smallest(SIZES) == (1,)
 
 
 def test_the_same_number_for_all_and_another_order_are_drawn() -> None:
     """Equal sizes hide a wrong expert; so both they and their opposite are met."""
-    alike = find(SIZES, lambda s: len(s) > 2 and len(set(s)) == 1 and s[0] > 1)
+    alike = smallest(SIZES, lambda s: len(s) > 2 and len(set(s)) == 1 and s[0] > 1)
     assert len(set(alike)) == 1
-    assert find(SIZES, lambda s: len(s) == 2 and s[0] > s[1] > 0)[0] > 1
+    assert smallest(SIZES, lambda s: len(s) == 2 and s[0] > s[1] > 0)[0] > 1
 
 
 @given(st.lists(st.integers(0, 9), min_size=1))
