@@ -37,6 +37,7 @@ def against_oracle(
     # Fetched before the oracle runs, so that what went wrong on a device is not taken for its doing.
     got = fetched(outputs)
     expected = _answer(spec, inputs)
+    types = spec.dtypes(inputs.tensors, parameters(inputs)) if spec.dtypes else {}
     findings: list[Finding] = []
     worst = 0.0
     for name in sorted(set(spec.bounds) - spec.left_out(parameters(inputs))):
@@ -44,6 +45,10 @@ def against_oracle(
             raise SpecError(f"spec {spec.name!r}: its oracle does not answer output {name!r}")
         if name not in got:
             findings.append(Finding(summary=f"output {name} is missing", output=name))
+            continue
+        if outputs[name].dtype != types.get(name, outputs[name].dtype):
+            findings.append(_of_type(name, outputs[name].dtype, types[name]))
+            worst = np.inf
             continue
         finding, distance = output(spec, name, got[name], expected[name], inputs)
         worst = max(worst, distance)
@@ -82,10 +87,7 @@ def output(
             np.inf,
         )
     if got.dtype != want.dtype != np.float64:
-        return (
-            Finding(summary=f"{name} has dtype {got.dtype}, expected {want.dtype}", output=name),
-            np.inf,
-        )
+        return _of_type(name, got.dtype, want.dtype), np.inf
     bound = spec.bounds[name]
     if isinstance(bound, ExactBits) and got.dtype == want.dtype and _agree(bound, got, want):
         return None, 0.0
@@ -98,6 +100,12 @@ def output(
     if not judgement.bad.any():
         return None, judgement.ratio
     return _word(spec, name, got, want, bound, judgement, inputs), judgement.ratio
+
+
+def _of_type(name: str, got: Any, want: Any) -> Finding:
+    """A finding of another type than asked for; both torch's or numpy's."""
+    one, other = (str(dtype).removeprefix("torch.") for dtype in (got, want))
+    return Finding(summary=f"{name} has dtype {one}, expected {other}", output=name)
 
 
 def _agree(bound: ExactBits, got: Array, want: Array) -> bool:

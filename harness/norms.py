@@ -1,11 +1,13 @@
 """Bounds by norms: what a storage model explains of each row, and contracts' own thresholds.
 
-A norm over a whole output hides a fault confined to one token among ten thousand. So a storage model judges
-row by row, and a threshold on the whole stands beside a sharper bound (see `harness.bounds.all_of`).
+A norm over a whole output hides a fault confined to one token among ten thousand; rows one by one hide a
+rounding too many in all of them, since each may have had bad luck. So a storage model judges both, and a
+contract's threshold on the whole stands beside a sharper bound (see `harness.bounds.all_of`).
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,6 +17,8 @@ from harness.errors import SpecError
 from oracles.estimates import Estimate
 from oracles.formats import Floats
 from oracles.modelled import Modelled
+
+_COMMON = 1.25
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,41 +33,64 @@ class StorageModel:
         """The bound in words."""
         return (
             f"storage model, each row's error at most {self.slack:g} times that of its stored "
-            f"roundings plus the fp32 floor, because {self.because}"
+            f"roundings plus the fp32 floor, all rows' together little more than once, because {self.because}"
         )
 
     def judge(self, got: Array, expected: Answer) -> Judgement | None:
-        """NaN and infinities, then rows, then the contract's limit; SpecError for another answer."""
+        """NaN and infinities, rows, rows together, the contract's limit; SpecError for another answer."""
         if not isinstance(expected, Modelled):
             raise SpecError("a storage model needs an oracle that answers with a Modelled")
         wide = _widened(got)
+        specials = _specials(wide, expected.value)
+        if specials is not None or not wide.size:
+            return specials
+        error = _difference(wide, expected.value)
+        # A row in which the model overflows and the exact answer does not is explained by nothing there.
+        explained = _norms(_difference(expected.model, expected.value), expected.rows)
+        floor = _norms(np.broadcast_to(expected.floor, expected.shape), expected.rows)
         return first_failing(
             (
-                _specials(wide, expected.value),
-                self._rows(wide, expected),
+                self._rows(error, explained, floor, expected.rows),
+                self._together(error, explained, floor, expected.rows),
                 None if expected.limit is None else _whole(wide, expected.value, expected.limit),
             )
         )
 
-    def _rows(self, wide: Floats, answer: Modelled) -> Judgement | None:
+    def _together(self, error: Floats, explained: Floats, floor: Floats, rows: int) -> Judgement:
+        """Every element gets the RMS over rows of the error in units of what a row is likely to lose.
+
+        The mean over n rows strays by 1/sqrt(n) of what a single row may stray by; a quarter is left for
+        what all rows have in common, such as operands that are cut and never rounded up.
+        """
+        norms, likely = _norms(error, rows), np.hypot(explained, floor)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratios = np.where(norms > 0, norms / likely, 0.0)
+        distance = float(np.sqrt(np.square(ratios).mean()))
+        allowed = _COMMON + (self.slack - _COMMON) / math.sqrt(ratios.size)
+        row = np.unravel_index(int(np.argmax(ratios)), ratios.shape)[:rows]
+        element = np.unravel_index(int(np.argmax(np.abs(error[row]))), error[row].shape)
+        return Judgement(
+            bad=np.broadcast_to(np.bool_(distance > allowed), error.shape),
+            distance=np.broadcast_to(np.float64(distance), error.shape),
+            allowed=allowed,
+            unit="RMS over rows, of what a row is likely to lose",
+            worst=_index((*row, *element)),
+            wrong="the output as a whole",
+        )
+
+    def _rows(self, error: Floats, explained: Floats, floor: Floats, rows: int) -> Judgement:
         """Every element gets the norm of its row's error, and what its row is allowed."""
-        if not wide.size:
-            return None
-        error = _difference(wide, answer.value)
-        # A row in which the model overflows and the exact answer does not is explained by nothing there.
-        explained = _norms(_difference(answer.model, answer.value), answer.rows)
-        floor = _norms(np.broadcast_to(answer.floor, answer.shape), answer.rows)
-        distance, allowed = _norms(error, answer.rows), self.slack * explained + floor
+        distance, allowed = _norms(error, rows), self.slack * explained + floor
         bad = distance > allowed
         with np.errstate(divide="ignore", invalid="ignore"):
             excess = np.where(distance > 0, distance / allowed, 0.0)
-        row = np.unravel_index(int(np.argmax(excess)), excess.shape)[: answer.rows]
+        row = np.unravel_index(int(np.argmax(excess)), excess.shape)[:rows]
         element = np.unravel_index(int(np.argmax(np.abs(error[row]))), error[row].shape)
-        shown = [str(int(i)) for i in row] + [":"] * (wide.ndim - answer.rows)
+        shown = [str(int(i)) for i in row] + [":"] * (error.ndim - rows)
         return Judgement(
-            bad=np.broadcast_to(bad, wide.shape),
-            distance=np.broadcast_to(distance, wide.shape),
-            allowed=np.broadcast_to(allowed, wide.shape),
+            bad=np.broadcast_to(bad, error.shape),
+            distance=np.broadcast_to(distance, error.shape),
+            allowed=np.broadcast_to(allowed, error.shape),
             unit=f"in norm over [{', '.join(shown)}]",
             worst=_index((*row, *element)),
             wrong=f"{int(bad.sum())} of {bad.size} rows",
@@ -113,6 +140,9 @@ class ScaledMax:
 
 def storage_model(slack: float, *, because: str) -> StorageModel:
     """||got - value|| <= slack * ||model - value|| + ||floor|| in every row of a `Modelled` answer.
+
+    And over n rows the root mean square of ||got - value|| / hypot(||model - value||, ||floor||) is at most
+    1.25 + (slack - 1.25) / sqrt(n): what all rows lose is likely, though a single one may be unlucky.
 
     `slack` is at least 1, and `because` says why it is what it is. NaN and infinities must be where the
     exact answer has them; where model and floor leave nothing, the row must be exact. With a `limit` in

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import torch
 from hypothesis.strategies import SearchStrategy
 from numpy.typing import NDArray
 from torch import Tensor
@@ -219,6 +220,8 @@ class KernelSpec:
     cases         () -> strategy of such cases
     oracle        (tensors, params) -> the expected outputs, exact bits or float64; never runs Triton
     bounds        for each output, how far it may be from the oracle and why
+    dtypes        (tensors, params) -> the type of each output whose oracle answers in float64, which says
+                  nothing of it; an answer in another type says it itself
     faults        planted faults; at least one
     reproducible  the bitwise claim
     invariances   relations that hold bit for bit
@@ -246,6 +249,7 @@ class KernelSpec:
     bounds: Mapping[str, Bound]
     faults: tuple[Fault, ...]
     reproducible: Bitwise
+    dtypes: Callable[[Tensors, Params], Mapping[str, torch.dtype]] | None = None
     invariances: tuple[Invariance, ...] = ()
     strided: frozenset[str] = frozenset()
     inplace: frozenset[str] = frozenset()

@@ -89,6 +89,7 @@ _chunk = partial(
     _forward,
     run=delta_chunk.launch,
     oracle=delta_rule.forward,
+    dtypes=delta_rule.forward_types,
     bounds=_OUTPUTS,
     storage=Storage(
         points=(*FORWARD, "o"),
@@ -99,12 +100,13 @@ _chunk = partial(
     ),
     reproducible=Bitwise(shown_by=delta_faults.STATES[0].name),
     invariances=_BY_CHUNK,
-    launches={"cuda": 200, "interpreter": 40},
+    launches={"cuda": 200, "interpreter": 48},
 )
 _vjp = partial(
     _forward,
     run=delta_backward.launch,
     oracle=delta_rule.vjp,
+    dtypes=delta_rule.gradient_types,
     reproducible=Bitwise(shown_by=delta_faults.GRADIENTS[0].name),
     unwritten=_unwritten,
     invariances=_OF_GRADIENTS,
@@ -114,6 +116,7 @@ _recurrent = partial(
     _forward,
     run=delta_recurrent.launch,
     oracle=delta_rule.recurrent,
+    dtypes=delta_rule.forward_types,
     bounds={"o": _BY_TOKEN, "final_state": _BY_TOKEN},
     reproducible=Bitwise(shown_by=delta_faults.TOKENS[0].name),
     invariances=_TOKEN_BY_TOKEN,

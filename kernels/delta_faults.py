@@ -226,6 +226,13 @@ WITHIN = (
         because=INTERPRETED,
         caught_by="compile_cache",
     ),
+    fault(
+        "chunk",
+        "forward",
+        "answers with o in fp32 whatever the operands",
+        "torch.empty_like(x.v)",
+        "torch.empty_like(x.v, dtype=torch.float32)",
+    ),
     specialised("within", "solve"),
 )
 SCALAR = (
@@ -356,6 +363,13 @@ TOKENS = (
         f"EPSILON)\n        x = x{_BF16}",
     ),
     fault("tiles", "factor", "takes e for an absent A_log's factor", "a = 1.0", "a = 2.7182817"),
+    fault(
+        "recurrent",
+        "forward",
+        "answers with o in fp32 whatever the operands",
+        "torch.empty_like(x.v)",
+        "torch.empty_like(x.v, dtype=torch.float32)",
+    ),
     specialised("recurrent", "recurrent"),
 )
 SCALAR_TOKENS = (

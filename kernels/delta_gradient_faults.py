@@ -136,6 +136,13 @@ GRADIENTS = (
         "        saved = prepare(x, again, launch, keep=True)",
     ),
     specialised("gradients", "of_units"),
+    fault(
+        "backward",
+        "_operand_gradients",
+        "answers with dq and dk in fp32 whatever the operands",
+        "torch.empty_like(operand)",
+        "torch.empty_like(operand, dtype=torch.float32)",
+    ),
 )
 SCALAR_GRADIENTS = (
     fault(

@@ -25,6 +25,13 @@ EPILOGUE = (
         "r = tl.where(c > 0, c, 0.0)\n    square = r * r\n    g = alpha * acc",
         "r = c\n    g = tl.maximum(alpha * acc, 0.0)\n    square = c * g",
     ),
+    _fault(
+        "contract",
+        "output_shapes",
+        "answers with the activation in fp32",
+        '"d_srelu": ((rows, columns), torch.bfloat16)',
+        '"d_srelu": ((rows, columns), torch.float32)',
+    ),
     _fault("gemm", "_epilogue", "leaves prob out of D", "2.0 * prob[:, None] * r", "2.0 * r"),
     _fault(
         "gemm",

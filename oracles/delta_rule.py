@@ -193,6 +193,20 @@ def forward(tensors: Tensors, params: Params) -> dict[str, Modelled]:
     }
 
 
+def forward_types(tensors: Tensors, params: Params) -> dict[str, torch.dtype]:
+    """Those of the outputs of a forward pass, under every policy: o's is v's, states are fp32."""
+    return {"o": tensors["v"].dtype, "final_state": torch.float32}
+
+
+def gradient_types(tensors: Tensors, params: Params) -> dict[str, torch.dtype]:
+    """Those of gradients: their operand's, fp32 for states and for the parameters of gates."""
+    of_tokens = {f"d{name}": tensors[name].dtype for name in _OF_TOKENS if name in tensors}
+    return of_tokens | dict.fromkeys(("dA_log", "ddt_bias", "d_initial_state"), torch.float32)
+
+
+_OF_TOKENS: Final = ("q", "k", "v", "g", "b", "w", "beta")
+
+
 def model(tensors: Tensors, params: Params, rounded: frozenset[str]) -> dict[str, Floats]:
     """o and final_state of the chunk form with just the intermediates in `rounded` rounded, o among them."""
     p = problem(tensors, params)
@@ -225,9 +239,9 @@ def vjp(tensors: Tensors, params: Params) -> dict[str, Modelled]:
     coarse, _ = _chunk_gradients(p, *_COARSE)
     _, weight = _chunk_gradients(p, exact, delta_chunk.as_is)
     share, cancelled = _share(p), _of_gates(p, weight)
-    answers = {}
+    answers, types = {}, gradient_types(tensors, params)
     for name in (name for name in value if not name.endswith(" terms")):
-        source, terms = _SOURCES.get(name, name[1:]), f"{name} terms"
+        terms = f"{name} terms"
         floor = share * (coarse[name] - value[name]).abs()
         if name in cancelled:
             floor = floor + share * COARSE * cancelled[name].abs()
@@ -236,8 +250,7 @@ def vjp(tensors: Tensors, params: Params) -> dict[str, Modelled]:
             if terms in cancelled:
                 arithmetic = arithmetic + share * COARSE * cancelled[terms].abs()
             floor = _summed(value[terms], samples[terms], arithmetic)
-        dtype = tensors[source].dtype if source in tensors else torch.float32
-        answers[name] = _answer(value[name], samples[name], floor, dtype)
+        answers[name] = _answer(value[name], samples[name], floor, types[name])
     return answers
 
 
@@ -258,8 +271,6 @@ def _chunk_gradients(
     )
     return _gradients(p, grads, dinitial), weight
 
-
-_SOURCES: Final = {"dA_log": "A_log", "ddt_bias": "dt_bias", "d_initial_state": "initial_state"}
 
 # A sum's error is judged by its terms': the storage errors of single sums cancel by luck.
 _SUM_SLACK: Final = 4.0

@@ -72,6 +72,20 @@ def backward(tensors: Mapping[str, torch.Tensor], params: Mapping[str, Any]) -> 
     }
 
 
+def dtypes(
+    tensors: Mapping[str, torch.Tensor], params: Mapping[str, Any]
+) -> dict[str, torch.dtype]:
+    """Those of the outputs: D in bf16 or quantised to e4m3, scales as e8m0 codes, sums in fp32."""
+    code = torch.float8_e4m3fn
+    return {
+        "d_row": code if params["quantised"] else torch.bfloat16,
+        "d_col": code,
+        **dict.fromkeys(("d_row_scale", "d_col_scale"), torch.uint8),
+        "d_srelu": torch.bfloat16,
+        **dict.fromkeys(("dprob", "dbias", "amax"), torch.float32),
+    }
+
+
 def dequantised(codes: torch.Tensor, scale: torch.Tensor | None) -> Floats:
     """An operand in float64: [..., K], scale [..., ceil(K / 32)] e8m0 codes or None."""
     values = to_numpy(codes).astype(np.float64)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -161,6 +162,16 @@ def test_shape_and_dtype_come_before_values() -> None:
     finding = _compare(torch.zeros(0), np.zeros((0, 4), np.float32))
     assert finding is not None
     assert finding.summary == "y has shape (0,), expected (0, 4)"
+
+
+def test_a_declared_type_is_held_where_the_oracle_answers_in_float64() -> None:
+    """Such an answer fits every type by itself."""
+    spec = _spec({"y": np.array([1.0, 2.0])}, y=ulps(1, because="x"))
+    got = {"y": torch.tensor([1.0, 2.0])}
+    assert compare.against_oracle(spec, got, _inputs()) == ([], 0.0)
+    typed = dataclasses.replace(spec, dtypes=lambda tensors, params: {"y": torch.bfloat16})
+    (finding,), worst = compare.against_oracle(typed, got, _inputs())
+    assert (finding.summary, worst) == ("y has dtype float32, expected bfloat16", np.inf)
 
 
 def test_worst_distance_is_in_units_of_the_bound() -> None:

@@ -57,11 +57,26 @@ def _found(got: torch.Tensor, answer: Any, bound: Bound) -> Finding | None:
 
 def test_a_row_may_lose_what_its_storage_loses_and_its_floor() -> None:
     """Up to slack * 3 + 5 in the Euclidean norm, in each row by its own figures; beyond it is bad."""
-    answer = _answer([[0.0, 0.0]] * 3, model=[[3.0, 0.0]] * 3, floor=[[3.0, 4.0]])
-    got = [[0.0, 8.0], [6.0, 8.0], [6.0, -8.0]]
-    assert _judged(MODEL, got, answer) == [False, False, True, True, True, True]
-    assert _judged(storage_model(5 / 3, because="a test"), got, answer) == [False] * 6
-    assert _judged(storage_model(1.6, because="a test"), got, answer)[2:] == [True] * 4
+    answer = _answer([[0.0, 0.0]] * 20, model=[[3.0, 0.0]] * 20, floor=[[3.0, 4.0]])
+    got = [[0.0, 8.0], [6.0, 8.0], [6.0, -8.0]] + [[0.0, 0.0]] * 17
+    assert _judged(MODEL, got, answer)[:6] == [False, False, True, True, True, True]
+    assert _judged(storage_model(5 / 3, because="a test"), got, answer) == [False] * 40
+    assert _judged(storage_model(1.6, because="a test"), got, answer)[2:6] == [True] * 4
+
+
+@pytest.mark.parametrize("rows", [1, 4, 64])
+def test_rows_together_lose_what_is_likely(rows: int) -> None:
+    """With slack 4, one row four times what storage and floor leave it, 64 rows 1.59 times."""
+    bound = storage_model(4, because="a test")
+    answer = _answer([[0.0, 0.0]] * rows, model=[[3.0, 0.0]] * rows, floor=[[4.0, 0.0]])
+    most = 5 * {1: 4.0, 4: 2.625, 64: 1.59375}[rows]
+    for size, bad in ((0.999 * min(most, 16), False), (1.001 * most, True)):
+        assert _judged(bound, [[size, 0.0]] * rows, answer) == [bad] * 2 * rows
+    half = rows // 2
+    alone = [[2 * most, 0.0]] * half + [[0.0, 0.0]] * (rows - half)
+    judged = bound.judge(np.asarray(alone, np.float32), answer)
+    assert judged is not None
+    assert judged.bad.any() == (half > 0)
 
 
 def test_no_row_lends_to_another() -> None:
@@ -144,7 +159,8 @@ def test_a_report_names_the_worst_row_its_element_and_the_count_of_rows() -> Non
     assert finding.index == (1, 0, 1)
     assert finding.lines[2:4] == (
         "distance  2 in norm over [1, 0, :], allowed 0.853553 (storage model, each row's error at most "
-        "2 times that of its stored roundings plus the fp32 floor, because why)",
+        "2 times that of its stored roundings plus the fp32 floor, all rows' together little more than "
+        "once, because why)",
         "wrong     1 of 4 rows",
     )
 
