@@ -258,14 +258,11 @@ SCALAR = (
         "shared, heads = head % (HEADS // GROUPS),",
     ),
     fault(
-        "within",
-        "relate",
+        "tiles",
+        "load_unit",
         "promotes after the norm",
-        "        q = load_unit(q_ptr, q_norm, first, end, heads, shared, column, K, BLOCK_K, QK)",
-        "        q = load_unit(\n"
-        "            q_ptr, q_norm, first, end, heads, shared, column, K, BLOCK_K,\n"
-        "            q_ptr.dtype.element_ty,\n"
-        "        )",
+        "(x * norm).to(STORED)",
+        "(x * norm).to(ptr.dtype.element_ty).to(STORED)",
     ),
     fault(
         "chunk",
