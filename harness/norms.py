@@ -18,7 +18,7 @@ from oracles.estimates import Estimate
 from oracles.formats import Floats
 from oracles.modelled import Modelled
 
-_COMMON = 1.25
+_COMMON, _FEW = 1.25, 16
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,14 +59,15 @@ class StorageModel:
     def _together(self, error: Floats, explained: Floats, floor: Floats, rows: int) -> Judgement:
         """Every element gets the RMS over rows of the error in units of what a row is likely to lose.
 
-        The mean over n rows strays by 1/sqrt(n) of what a single row may stray by; a quarter is left for
-        what all rows have in common, such as operands that are cut and never rounded up.
+        The mean over n rows of few numbers strays by 1/sqrt(n) of what a single one may stray by; a quarter
+        is left for what all rows have in common, such as operands that are cut and never rounded up.
         """
         norms, likely = _norms(error, rows), np.hypot(explained, floor)
         with np.errstate(divide="ignore", invalid="ignore"):
             ratios = np.where(norms > 0, norms / likely, 0.0)
         distance = float(np.sqrt(np.square(ratios).mean()))
-        allowed = _COMMON + (self.slack - _COMMON) / math.sqrt(ratios.size)
+        count = max(ratios.size, error.size / _FEW)
+        allowed = _COMMON + (self.slack - _COMMON) / math.sqrt(count)
         row = np.unravel_index(int(np.argmax(ratios)), ratios.shape)[:rows]
         element = np.unravel_index(int(np.argmax(np.abs(error[row]))), error[row].shape)
         return Judgement(
@@ -142,7 +143,8 @@ def storage_model(slack: float, *, because: str) -> StorageModel:
     """||got - value|| <= slack * ||model - value|| + ||floor|| in every row of a `Modelled` answer.
 
     And over n rows the root mean square of ||got - value|| / hypot(||model - value||, ||floor||) is at most
-    1.25 + (slack - 1.25) / sqrt(n): what all rows lose is likely, though a single one may be unlucky.
+    1.25 + (slack - 1.25) / sqrt(n): what all rows lose is likely, though a single one may be unlucky. A row
+    of more than 16 numbers counts as several.
 
     `slack` is at least 1, and `because` says why it is what it is. NaN and infinities must be where the
     exact answer has them; where model and floor leave nothing, the row must be exact. With a `limit` in

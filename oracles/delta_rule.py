@@ -381,11 +381,8 @@ def _answer(
     dtype: torch.dtype,
     limit: float | None = None,
 ) -> Modelled:
-    """Rows are along the last axis, of tokens and of states; the arithmetic's part is spread evenly over one.
-
-    Of answers with at most two axes each number is a row.
-    """
-    rows = value.dim() - 1 if value.dim() > 2 else value.dim()
+    """Rows are tokens, or sequences, and heads; the arithmetic's part is spread evenly over a row."""
+    rows = min(2, value.dim())
     inner = tuple(range(rows, value.dim()))
 
     def size(x: Tensor) -> Tensor:

@@ -79,6 +79,15 @@ def test_rows_together_lose_what_is_likely(rows: int) -> None:
     assert judged.bad.any() == (half > 0)
 
 
+@pytest.mark.parametrize(("size", "bad"), [(1.593, False), (1.595, True)])
+def test_a_row_of_many_numbers_counts_as_several(size: float, bad: bool) -> None:
+    """Eight rows of 128 are judged together as 64 rows of few."""
+    answer = _answer(np.zeros((8, 128)), model=np.full((8, 128), 3.0), floor=4.0)
+    judged = storage_model(4, because="a test").judge(np.full((8, 128), 5 * size), answer)
+    assert judged is not None
+    assert judged.bad.all() == bad
+
+
 def test_no_row_lends_to_another() -> None:
     """What storage explains in one row does not excuse an error in the next."""
     answer = _answer([[1.0, 1.0], [1.0, 1.0]], model=[[9.0, 9.0], [1.0, 1.0]])
