@@ -100,7 +100,7 @@ _chunk = partial(
     ),
     reproducible=Bitwise(shown_by=delta_faults.STATES[0].name),
     invariances=_BY_CHUNK,
-    launches={"cuda": 200, "interpreter": 80},
+    launches={"cuda": 200, "interpreter": 64},
 )
 _vjp = partial(
     _forward,
@@ -110,7 +110,7 @@ _vjp = partial(
     reproducible=Bitwise(shown_by=delta_faults.GRADIENTS[0].name),
     unwritten=_unwritten,
     invariances=_OF_GRADIENTS,
-    launches={"cuda": 160, "interpreter": 48},
+    launches={"cuda": 160, "interpreter": 40},
 )
 _recurrent = partial(
     _forward,
