@@ -22,7 +22,10 @@ def run(
     specs: Sequence[str],
     as_json: bool,
 ) -> int:
-    """Print a report on each kernel and target, and a table of all where there are several."""
+    """Print a report on each kernel and target, and a table of all where there are several.
+
+    What a kernel is not for is read only where the kernel is named.
+    """
     lanes.choose("interpreter")  # this process compiles nothing: its workers do
     from harness.discovery import find
     from harness.lowering import report
@@ -32,15 +35,21 @@ def run(
     names = listed(targets)
     found = [planted(kernel, fault) for kernel in find(specs, kernels)]
     by_name = {kernel.spec.name: kernel.spec for kernel in found}
+    wanted = [
+        (kernel, name)
+        for kernel in found
+        for name in names
+        if kernels or report.excluded(kernel.spec, name) is None
+    ]
     done = 0
-    with progress("lowering", len(found) * len(names)) as tell:
+    with progress("lowering", len(wanted)) as tell:
 
         def heard(reading: object) -> None:
             nonlocal done
             done += 1
             tell(done, "")
 
-        made = readings(found, names, fault=fault, tell=heard)
+        made = readings(wanted, fault=fault, tell=heard)
     judged = [report.judge(reading, by_name[reading.kernel]) for reading in made]
     if as_json:
         click.echo(json.dumps([report.plain(each) for each in judged], indent=2))

@@ -14,8 +14,10 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -46,28 +48,34 @@ Tell = Callable[[Reading], None]
 
 
 def readings(
-    kernels: Sequence[Found],
-    targets: Sequence[str],
+    wanted: Sequence[tuple[Found, str]],
     *,
     fault: str | None = None,
     tell: Tell = lambda _reading: None,
 ) -> list[Reading]:
-    """A reading of every kernel for every target, the targets at work side by side.
+    """A reading of each kernel for the target beside it, in that order, on all cores.
 
-    Sorted by kernel, then in the order of `targets`. `tell` hears of each when it is made. Raises
-    UsageError for what does not exist, EnvironmentUnfit when a worker cannot start.
+    `tell` hears of each when it is made. Raises UsageError for what does not exist, EnvironmentUnfit when a
+    worker cannot start.
     """
+    left = Counter(target for _, target in wanted)
 
-    def on(target: str) -> list[Reading]:
-        made = []
-        for found in kernels:
-            made.append(reading(found, target, fault=fault))
-            tell(made[-1])
-        return made
+    def made(place: int) -> Reading:
+        found, target = wanted[place]
+        one = reading(found, target, fault=fault)
+        tell(one)
+        with _lock:
+            left[target] -= 1
+            last = not left[target]
+        if last:
+            _dismiss(target)
+        return one
 
-    with ThreadPoolExecutor(max_workers=min(len(targets), os.cpu_count() or 1)) as pool:
-        columns = list(pool.map(on, targets))
-    return [column[row] for row in range(len(kernels)) for column in columns]
+    # Target by target, so that few of the large worker processes are alive at a time.
+    order = sorted(range(len(wanted)), key=lambda place: wanted[place][1])
+    with ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as pool:
+        answers = dict(zip(order, pool.map(made, order), strict=True))
+    return [answers[place] for place in range(len(wanted))]
 
 
 def reading(found: Found, target: str, *, fault: str | None = None) -> Reading:
@@ -77,7 +85,8 @@ def reading(found: Found, target: str, *, fault: str | None = None) -> Reading:
         return msgspec.json.decode(path.read_bytes(), type=Reading)
     except (OSError, msgspec.MsgspecError):
         pass
-    made = _worker(target).read(found, fault)
+    with _worker(target) as worker:
+        made = worker.read(found, fault)
     saving.save(path, msgspec.json.format(msgspec.json.encode(made)))
     return made
 
@@ -104,32 +113,45 @@ def _sources(folder: Path) -> bytes:
     return digest.digest()
 
 
-_workers: dict[str, _Worker] = {}
+_idle: dict[str, list[_Worker]] = {}
 _lock = threading.Lock()
 
 
-@atexit.register
-def _end() -> None:
-    for worker in _workers.values():
+@contextmanager
+def _worker(target: str) -> Iterator[_Worker]:
+    """A worker that reads for nobody else meanwhile, idle afterwards."""
+    with _lock:
+        idle = _idle.setdefault(target, [])
+        worker = idle.pop() if idle else _Worker(target=target)
+    try:
+        yield worker
+    finally:
+        with _lock:
+            _idle.setdefault(target, []).append(worker)
+
+
+def _dismiss(target: str) -> None:
+    """End the idle workers of a target."""
+    with _lock:
+        idle = _idle.pop(target, [])
+    for worker in idle:
         worker.end()
         worker.printed.close()
 
 
-def _worker(target: str) -> _Worker:
-    with _lock:
-        if target not in _workers:
-            _workers[target] = _Worker(target=target)
-        return _workers[target]
+@atexit.register
+def _end() -> None:
+    for target in list(_idle):
+        _dismiss(target)
 
 
 @dataclass(kw_only=True)
 class _Worker:
-    """The process that reads for one target, started when first needed and again after a death."""
+    """A process that reads for one target, started when first needed and again after a death."""
 
     target: str
     process: subprocess.Popen[str] | None = None
     printed: IO[bytes] = field(default_factory=tempfile.TemporaryFile)
-    lock: threading.Lock = field(default_factory=threading.Lock)
 
     def read(self, found: Found, fault: str | None) -> Reading:
         """One reading; a compiler that takes the process with it has refused the kernel."""
@@ -139,18 +161,17 @@ class _Worker:
             "fault": fault,
             "examples": EXAMPLES,
         }
-        with self.lock:
-            process = self._alive()
-            assert process.stdin is not None
-            assert process.stdout is not None
-            try:
-                process.stdin.write(json.dumps(request) + "\n")
-                process.stdin.flush()
-                line = process.stdout.readline()
-            except BrokenPipeError:
-                line = ""
-            if not line:
-                return self._died(found, process)
+        process = self._alive()
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            process.stdin.write(json.dumps(request) + "\n")
+            process.stdin.flush()
+            line = process.stdout.readline()
+        except BrokenPipeError:
+            line = ""
+        if not line:
+            return self._died(found, process)
         answer = json.loads(line)
         if "error" in answer:
             raise UsageError(answer["error"])

@@ -188,7 +188,10 @@ def table(all_judged: Sequence[Judged]) -> tuple[list[str], list[list[str]]]:
     cells: dict[str, dict[str, str]] = {}
     for judged in all_judged:
         cells.setdefault(judged.reading.kernel, {})[judged.reading.target] = judged.word
-    rows = [[kernel, *(row.get(target, "") for target in targets)] for kernel, row in cells.items()]
+    rows = [
+        [kernel, *(row.get(target, "not for it") for target in targets)]
+        for kernel, row in cells.items()
+    ]
     return ["kernel", *targets], rows
 
 

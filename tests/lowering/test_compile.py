@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -44,7 +47,7 @@ def test_a_reading_is_kept_until_its_sources_change(
             asked.append((self.target, fault))
             return Reading(kernel=found.spec.name, target=self.target, triton="0")
 
-    monkeypatch.setattr(compile, "_worker", Worker)
+    monkeypatch.setattr(compile, "_worker", lambda target: nullcontext(Worker(target)))
     monkeypatch.setattr(compile, "FOLDER", tmp_path)
     found = kernel("adds")
     first = compile.reading(found, "sm_90")
@@ -56,7 +59,7 @@ def test_a_reading_is_kept_until_its_sources_change(
     assert asked == [("sm_90", None), ("sm_80", None), ("sm_90", "none"), ("sm_90", None)]
 
 
-def test_readings_come_sorted_by_kernel_then_target(
+def test_readings_come_in_the_order_asked(
     kernel: Callable[[str], Found],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -66,14 +69,37 @@ def test_readings_come_sorted_by_kernel_then_target(
         "reading",
         lambda found, target, fault: Reading(kernel=found.spec.name, target=target, triton="0"),
     )
-    made = compile.readings([kernel("adds"), kernel("divides")], ["sm_90", "gfx942"])
-    pairs = [(reading.kernel, reading.target) for reading in made]
-    assert pairs == [
+    names = ["adds", "divides"]
+    wanted = [(kernel(name), target) for name in names for target in ("sm_90", "gfx942")]
+    made = compile.readings(wanted)
+    assert [(reading.kernel, reading.target) for reading in made] == [
         ("adds", "sm_90"),
         ("adds", "gfx942"),
         ("divides", "sm_90"),
         ("divides", "gfx942"),
     ]
+
+
+def test_workers_read_side_by_side_and_end_with_their_target(
+    kernel: Callable[[str], Found],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    """Two kernels for one target have a process each; none outlives the target's last reading."""
+    together = threading.Barrier(2, timeout=60)
+    ended: list[str] = []
+
+    def read(worker: Any, found: Found, fault: str | None) -> Reading:
+        together.wait()
+        return Reading(kernel=found.spec.name, target=worker.target, triton="0")
+
+    monkeypatch.setattr(compile._Worker, "read", read)
+    monkeypatch.setattr(compile._Worker, "end", lambda worker: ended.append(worker.target))
+    monkeypatch.setattr(compile, "_idle", {})
+    monkeypatch.setattr(compile, "FOLDER", tmp_path)
+    monkeypatch.setattr(compile.os, "cpu_count", lambda: 2)
+    compile.readings([(kernel("adds"), "sm_90"), (kernel("divides"), "sm_90")])
+    assert ended == ["sm_90", "sm_90"]
 
 
 def test_few_specialisations_cover_every_fact() -> None:
