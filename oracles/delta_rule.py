@@ -16,7 +16,9 @@ Stability of Numerical Algorithms, 2nd ed., §3.1; a tensor core's cuts are twic
 operands to bf16 errs by about 2^-9 of the same magnitudes, and whatever follows carries both alike. So the
 error of the chunk form with every intermediate and operand rounded to bf16, times 2 n 2^-24 / 2^-9, stands
 for that of the arithmetic. A cumulative log-decay G adds at most 8 * 2^-24 |G| to an exponent: a scan of 64
-is 6 additions deep, and the gate and the change of base round once each. What cancels in a log-decay's
+is 6 additions deep, and the gate and the change of base round once each. Where nothing but decays is left of
+a state, all of it may hang on one number, whose rounding may be small by luck: so decays of states are not
+rounded but set off by as much as rounding may do. What cancels in a log-decay's
 gradient does so to within as many units of the magnitudes that are added. What is subnormal on the way may
 be flushed to zero: 2^-126 for each term of a sum.
 """
@@ -158,9 +160,10 @@ def recurrent(tensors: Tensors, params: Params) -> dict[str, Modelled]:
         return _outputs(p, found.o, found.final)
 
     value = run(p.x, exact)
-    decayed = {name: x if name == "g" else _coarse(x) for name, x in p.x.named().items()}
-    coarse = run(Tokens(**decayed), lambda name, x: _coarse(x))
     share = 2 * (p.x.q.shape[2] + SCAN) * UNIT / COARSE
+    rounded = {name: _coarse(x) for name, x in p.x.named().items()}
+    rounded["g"] = p.x.g * (1 + SCAN * UNIT / share)
+    coarse = run(Tokens(**rounded), lambda name, x: _coarse(x))
     return {
         name: _answer(
             exactly,
@@ -331,7 +334,11 @@ def _coarse(x: Tensor) -> Tensor:
     return nearest(x, BF16)
 
 
-_COARSE: Final[tuple[Store, Operand]] = (lambda name, x: _coarse(x), _coarse)
+def _coarsely(name: str, x: Tensor) -> Tensor:
+    return x * (1 + COARSE) if name == "last" else _coarse(x)
+
+
+_COARSE: Final[tuple[Store, Operand]] = (_coarsely, _coarse)
 
 
 def _repeated(p: Problem, times: int) -> Problem:

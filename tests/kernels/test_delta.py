@@ -100,6 +100,15 @@ def test_two_packed_sequences_are_two_runs() -> None:
         applied(spec, case, "one sequence alone")
 
 
+@pytest.mark.parametrize("lengths", [(1,), (21,)], ids=str)
+def test_nothing_but_decays_of_a_state_is_left(lengths: tuple[int, ...]) -> None:
+    """The same decay in every channel, by constants whose power of e rounds to bf16 with little error."""
+    for decay in (-0.5, -0.6931472, -1.3862944, -2.818, -14.568, -53.412, -60.083, -61.188):
+        gates = Gates(kind="steps", bits=(pattern(decay),))
+        specs = (KDA_CHUNK, KDA_RECURRENT)
+        holds(specs, "agreement", lengths=lengths, gates=gates, erase="zero", initial=True)
+
+
 def test_a_sequence_in_two_runs_is_one_run() -> None:
     """The first call's final state begins the second: after any token, or after a whole chunk."""
     for spec, lengths in ((GDN2_RECURRENT, (40, 50)), (GDN2_CHUNK, (40, 90))):
