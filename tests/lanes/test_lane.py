@@ -60,7 +60,8 @@ def _wild(x, y, factor, offset, inside, KIND: tl.constexpr):
 @triton.jit
 def _either(x, y, factor, elsewhere):
     column = tl.arange(0, 8)
-    other = elsewhere.to(tl.pointer_type(tl.float32)) + column
+    # Where Python lies low in memory, an address fits 32 bits and arrives as such.
+    other = elsewhere.to(tl.int64).to(tl.pointer_type(tl.float32)) + column
     value = tl.load(tl.where(column % 2 == 0, x + column, other), mask=column < 6)
     tl.store(y + column, value * factor, mask=column < 6)
 
