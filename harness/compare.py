@@ -37,7 +37,7 @@ def against_oracle(
     # Fetched before the oracle runs, so that what went wrong on a device is not taken for its doing.
     got = fetched(outputs)
     expected = _answer(spec, inputs)
-    types = spec.dtypes(inputs.tensors, parameters(inputs)) if spec.dtypes else {}
+    types = _types(spec, inputs)
     findings: list[Finding] = []
     worst = 0.0
     for name in sorted(set(spec.bounds) - spec.left_out(parameters(inputs))):
@@ -139,6 +139,15 @@ def _answer(spec: KernelSpec, inputs: Inputs) -> Mapping[str, Any]:
             f"it returned {type(answer).__name__}"
         )
     return answer
+
+
+def _types(spec: KernelSpec, inputs: Inputs) -> Mapping[str, torch.dtype]:
+    if spec.dtypes is None:
+        return {}
+    try:
+        return spec.dtypes(inputs.tensors, parameters(inputs))
+    except Exception as error:
+        raise SpecError(f"spec {spec.name!r}: its dtypes raised {raised(error)}") from error
 
 
 def _numbers(expected: Any) -> Array:

@@ -45,55 +45,49 @@ class StorageModel:
         if specials is not None or not wide.size:
             return specials
         error = _difference(wide, expected.value)
+        norms = _norms(error, expected.rows)
         # A row in which the model overflows and the exact answer does not is explained by nothing there.
         explained = _norms(_difference(expected.model, expected.value), expected.rows)
         floor = _norms(np.broadcast_to(expected.floor, expected.shape), expected.rows)
+        rows = expected.rows
         return first_failing(
             (
-                self._rows(error, explained, floor, expected.rows),
-                self._together(error, explained, floor, expected.rows),
+                self._rows(error, norms, self.slack * explained + floor, rows),
+                self._together(error, norms, np.hypot(explained, floor), rows),
                 None if expected.limit is None else _whole(wide, expected.value, expected.limit),
             )
         )
 
-    def _together(self, error: Floats, explained: Floats, floor: Floats, rows: int) -> Judgement:
+    def _together(self, error: Floats, norms: Floats, likely: Floats, rows: int) -> Judgement:
         """Every element gets the RMS over rows of the error in units of what a row is likely to lose.
 
         The mean over n rows of few numbers strays by 1/sqrt(n) of what a single one may stray by; a quarter
         is left for what all rows have in common, such as operands that are cut and never rounded up.
         """
-        norms, likely = _norms(error, rows), np.hypot(explained, floor)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            ratios = np.where(norms > 0, norms / likely, 0.0)
+        ratios = _ratios(norms, likely)
         distance = float(np.sqrt(np.square(ratios).mean()))
         count = max(ratios.size, error.size / _FEW)
         allowed = _COMMON + (self.slack - _COMMON) / math.sqrt(count)
-        row = np.unravel_index(int(np.argmax(ratios)), ratios.shape)[:rows]
-        element = np.unravel_index(int(np.argmax(np.abs(error[row]))), error[row].shape)
         return Judgement(
             bad=np.broadcast_to(np.bool_(distance > allowed), error.shape),
             distance=np.broadcast_to(np.float64(distance), error.shape),
             allowed=allowed,
             unit="RMS over rows, of what a row is likely to lose",
-            worst=_index((*row, *element)),
+            worst=_farthest(error, ratios, rows),
             wrong="the output as a whole",
         )
 
-    def _rows(self, error: Floats, explained: Floats, floor: Floats, rows: int) -> Judgement:
+    def _rows(self, error: Floats, norms: Floats, allowed: Floats, rows: int) -> Judgement:
         """Every element gets the norm of its row's error, and what its row is allowed."""
-        distance, allowed = _norms(error, rows), self.slack * explained + floor
-        bad = distance > allowed
-        with np.errstate(divide="ignore", invalid="ignore"):
-            excess = np.where(distance > 0, distance / allowed, 0.0)
-        row = np.unravel_index(int(np.argmax(excess)), excess.shape)[:rows]
-        element = np.unravel_index(int(np.argmax(np.abs(error[row]))), error[row].shape)
-        shown = [str(int(i)) for i in row] + [":"] * (error.ndim - rows)
+        bad = norms > allowed
+        worst = _farthest(error, _ratios(norms, allowed), rows)
+        shown = [str(i) for i in worst[:rows]] + [":"] * (error.ndim - rows)
         return Judgement(
             bad=np.broadcast_to(bad, error.shape),
-            distance=np.broadcast_to(distance, error.shape),
+            distance=np.broadcast_to(norms, error.shape),
             allowed=np.broadcast_to(allowed, error.shape),
             unit=f"in norm over [{', '.join(shown)}]",
-            worst=_index((*row, *element)),
+            worst=worst,
             wrong=f"{int(bad.sum())} of {bad.size} rows",
         )
 
@@ -240,6 +234,19 @@ def _norms(values: Floats, rows: int) -> Floats:
     squares: Floats = np.square(values).sum(axis=tuple(range(rows, values.ndim)), keepdims=True)
     norms: Floats = np.sqrt(squares)
     return norms
+
+
+def _ratios(norms: Floats, allowed: Floats) -> Floats:
+    """How often `allowed` is in `norms`, 0 where those are."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(norms > 0, norms / allowed, 0.0)
+
+
+def _farthest(error: Floats, ratios: Floats, rows: int) -> tuple[int, ...]:
+    """The element that errs most in the row of the largest ratio."""
+    row = np.unravel_index(int(np.argmax(ratios)), ratios.shape)[:rows]
+    element = np.unravel_index(int(np.argmax(np.abs(error[row]))), error[row].shape)
+    return _index((*row, *element))
 
 
 def _index(index: tuple[np.intp, ...]) -> tuple[int, ...]:

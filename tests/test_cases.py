@@ -13,6 +13,7 @@ from harness import case as cases
 from harness.case import Case
 from harness.discovery import Found, find
 from harness.lanes.arena import bits
+from tests.strategies.drawing import STEADY
 
 FOUND = find()
 CPU = torch.device("cpu")
@@ -53,7 +54,7 @@ def test_strided_and_written_inputs_are_inputs(found: Found) -> None:
     named = found.spec.strided | found.spec.inplace
     seen: set[str] = set()
 
-    @settings(max_examples=20, derandomize=True, database=None)
+    @settings(STEADY, max_examples=20)
     @given(found.spec.cases())
     def look(case: Case) -> None:
         seen.update(case.tensors(CPU))

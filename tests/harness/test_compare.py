@@ -172,6 +172,9 @@ def test_a_declared_type_is_held_where_the_oracle_answers_in_float64() -> None:
     typed = dataclasses.replace(spec, dtypes=lambda tensors, params: {"y": torch.bfloat16})
     (finding,), worst = compare.against_oracle(typed, got, _inputs())
     assert (finding.summary, worst) == ("y has dtype float32, expected bfloat16", np.inf)
+    broken = dataclasses.replace(spec, dtypes=lambda tensors, params: {"y": tensors["absent"]})
+    with pytest.raises(SpecError, match="its dtypes raised KeyError"):
+        compare.against_oracle(broken, got, _inputs())
 
 
 def test_worst_distance_is_in_units_of_the_bound() -> None:
