@@ -18,11 +18,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import given
 from torch import Tensor
 from triton import knobs
 from triton.runtime.autotuner import Autotuner
 
+from harness import falsify
 from harness.case import Case, build
 from harness.lanes.arena import Arena
 from harness.lanes.base import LaunchFailed, call
@@ -78,16 +79,8 @@ def reach(spec: KernelSpec, target: Target, *, examples: int) -> Reached:
         watcher.run(case)
 
     survey.__name__ = f"lowering_{spec.name}"  # part of what the derandomised cases are drawn from
-    chosen = settings(
-        max_examples=examples,
-        derandomize=True,
-        database=None,
-        deadline=None,
-        phases=(Phase.generate,),
-        suppress_health_check=list(HealthCheck),
-    )
     with watcher.listening():
-        chosen(given(spec.drawn())(survey))()
+        falsify.steady(examples)(given(spec.drawn())(survey))()
         watcher.wanted, watcher.result.unseen = covering(watcher.facts, spec.lowering.most)
         _forget_measurements()
         for case in dict.fromkeys(watcher.cases[variant] for variant in sorted(watcher.wanted)):
