@@ -10,7 +10,14 @@ from functools import partial
 
 from harness.norms import storage_model
 from harness.spec import Accepted, Bitwise, KernelSpec, Lowering, Params, Storage
-from kernels import delta_backward, delta_chunk, delta_faults, delta_recurrent, delta_relations
+from kernels import (
+    delta_backward,
+    delta_chunk,
+    delta_faults,
+    delta_recurrent,
+    delta_relations,
+    delta_scaling,
+)
 from kernels.delta_cases import DeltaCase, delta_cases
 from oracles import delta_rule
 from oracles.precision import FORWARD, named
@@ -61,7 +68,7 @@ _RELATIONS = (
 _LAYOUT = delta_relations.states_transposed()
 _OF_OUTPUTS = (
     delta_relations.future_cut_off(),
-    delta_relations.values_scaled(),
+    delta_scaling.values_scaled(),
     delta_relations.nothing_written(),
 )
 _BY_CHUNK = (*_RELATIONS, *_OF_OUTPUTS, _LAYOUT, delta_relations.split(64))
@@ -71,7 +78,7 @@ _OF_GRADIENTS = (
     *_RELATIONS,
     _LAYOUT,
     delta_relations.gradients_of_a_prefix(),
-    delta_relations.gradients_scaled(),
+    delta_scaling.gradients_scaled(),
     delta_relations.retained(),
 )
 _AS_GDN2 = delta_relations.scalar_gates()

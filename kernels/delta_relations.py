@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 import torch
 from torch import Tensor
@@ -33,10 +33,6 @@ from kernels.delta_packing import (
 # Of value heads alone, and of q's.
 _PARAMETERS = ("A_log", "dt_bias")
 _OF_KEY_HEADS = ("q", "k", "dq", "dk")
-
-_FACTOR = 2.0**3
-# Several decays of e^-20 in a row, or one derivative of e^-40, stay far from 2^-126.
-_DEEPEST, _STEEPEST = 20.0, 40.0
 
 
 def sequence_alone() -> Invariance:
@@ -237,44 +233,6 @@ def gradients_of_a_prefix() -> Invariance:
     )
 
 
-def values_scaled() -> Invariance:
-    """v and the initial state times 2^3 give o and the final state times 2^3.
-
-    Applies where products stay far from the ends of their types: not to fp16, nor to extreme decays.
-    """
-
-    def relate(found: Tensors, inputs: Inputs) -> Tensors:
-        return {name: tensor * _FACTOR for name, tensor in found.items()}
-
-    return Invariance(name="v times 8", transform=_scaled("v", "initial_state"), relate=relate)
-
-
-def gradients_scaled() -> Invariance:
-    """Gradients of o and of the final state times 2^3 give every gradient times 2^3.
-
-    Applies where `values_scaled` does; where a gate is so saturated that its derivative may be
-    subnormal, not to gradients of the gate.
-    """
-
-    def relate(found: Tensors, inputs: Inputs) -> Tensors:
-        lost = () if _sloping(inputs) else ("dg", *SUMS)
-        return {name: tensor * _FACTOR for name, tensor in found.items() if name not in lost}
-
-    return Invariance(name="do times 8", transform=_scaled("do", "dht"), relate=relate)
-
-
-def _scaled(rows: str, states: str) -> Callable[[Inputs], Inputs | None]:
-    def transform(inputs: Inputs) -> Inputs | None:
-        used = sum(lengths(inputs))
-        whole = {name: inputs.tensors[name] for name in (rows, states) if name in inputs.tensors}
-        read = [tensor[:used] if name == rows else tensor for name, tensor in whole.items()]
-        if not all(map(_plain, read)) or not _moderate(inputs):
-            return None
-        return inputs.replace(**{name: tensor * _FACTOR for name, tensor in whole.items()})
-
-    return transform
-
-
 def nothing_written() -> Invariance:
     """Where w, or beta, is zero and a state begins at zero, o and the final state are zero.
 
@@ -389,39 +347,3 @@ def _order(seed: int, count: int) -> list[int]:
 def _without(inputs: Inputs, name: str) -> Inputs:
     kept = {other: tensor for other, tensor in inputs.tensors.items() if other != name}
     return dataclasses.replace(inputs, tensors=kept, case=None)
-
-
-def _plain(x: Tensor) -> bool:
-    """Whether a power of two can move through sums of products of `x` exactly."""
-    magnitude = x.abs().double()
-    within = (magnitude >= 2.0**-20) & (magnitude <= 2.0**10)
-    return x.dtype != torch.float16 and bool((within | (magnitude == 0)).all())
-
-
-def _moderate(inputs: Inputs) -> bool:
-    """Whether no decay comes near fp32's subnormal numbers; a bounded gate's never does."""
-    if inputs.params["gate"] == "bounded":
-        return True
-    x, rate = _raw(inputs)
-    depth = rate * torch.logaddexp(x, x * 0) if inputs.params["gate"] == "plain" else x.abs()
-    return bool((depth <= _DEEPEST).all())
-
-
-def _sloping(inputs: Inputs) -> bool:
-    """Whether no derivative of a gate, at least e^-|x| of a plain one, comes near them either."""
-    if inputs.params["gate"] == "log":
-        return True
-    x, rate = _raw(inputs)
-    steep = x * rate if inputs.params["gate"] == "bounded" else x
-    return bool((steep.abs() <= _STEEPEST).all())
-
-
-def _raw(inputs: Inputs) -> tuple[Tensor, Tensor]:
-    """Gates of tokens in float64, biases included, and the rates e^A_log that they have."""
-    tensors = inputs.tensors
-    x = tensors["g"][: sum(lengths(inputs))].double()
-    if inputs.params["gate"] == "log" or "A_log" not in tensors:
-        rate = x.new_ones(1)
-    else:
-        rate = tensors["A_log"].double().exp()[:, None]
-    return (x if inputs.params["gate"] == "log" else x + tensors["dt_bias"].double()), rate

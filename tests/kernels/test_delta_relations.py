@@ -14,6 +14,7 @@ from harness.outcomes import Outcome
 from harness.strategies.gates import Gates
 from kernels import delta_packing
 from kernels import delta_relations as relations
+from kernels import delta_scaling as scaling
 from kernels.delta_cases import DeltaCase
 from tests.harness.plain import PlainLane, variant
 
@@ -126,8 +127,8 @@ HELD = {
     "split": (relations.split(3), (CASE,)),
     "future": (relations.future_cut_off(), (CASE,)),
     "prefix": (relations.gradients_of_a_prefix(), (BACKWARD,)),
-    "values": (relations.values_scaled(), (CASE,)),
-    "gradients": (relations.gradients_scaled(), (BACKWARD,)),
+    "values": (scaling.values_scaled(), (CASE,)),
+    "gradients": (scaling.gradients_scaled(), (BACKWARD,)),
     "nothing": (relations.nothing_written(), (CASE,)),
     "scalar": (relations.scalar_gates(), (KDA, dataclasses.replace(BACKWARD, kind="kda"))),
     "transposed": (relations.states_transposed(), (CASE, BACKWARD)),
@@ -290,6 +291,22 @@ def test_a_relation_that_says_nothing_does_not_apply(name, change):
 def test_a_relation_of_gradients_that_says_nothing_does_not_apply(name, change):
     """Nor where there is one token alone, or decays of e^-100."""
     assert _outcome(HELD[name][0], dataclasses.replace(BACKWARD, **change)) is None
+
+
+def test_a_state_that_only_decays_is_not_scaled():
+    """A whole one would be e^-160 after 64 tokens that write nothing, and what is left of it is flushed.
+
+    Nor is its gradient, where no token reads the state; a few such tokens do not matter.
+    """
+    longer = {"gates": Gates(gate="bounded"), "slack": 0}
+    values, gradients = HELD["values"][0], HELD["gradients"][0]
+    for length, applies in ((65, None), (6, True)):
+        silent = dataclasses.replace(KDA, lengths=(length,), erase="zero", **longer)
+        assert _outcome(values, silent) is applies
+        unread = dataclasses.replace(BACKWARD, lengths=(length,), **longer)
+        inputs = cases.build(unread, CPU)
+        unread_inputs = inputs.replace(q=torch.zeros_like(inputs.tensors["q"]))
+        assert (gradients.transform(unread_inputs) is not None) is bool(applies)
 
 
 def test_orders_are_never_the_one_there_is():
