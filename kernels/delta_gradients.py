@@ -40,8 +40,12 @@ from kernels.delta_tiles import (
 
 @triton.jit
 def strictly_lower(x):
-    """`x` [64, 64] below its diagonal."""
-    row = tl.arange(0, CHUNK)
+    """`x` [64, 64] below its diagonal.
+
+    In floats, because ptxas 12.8 and 12.9 take the comparison of integers for false everywhere in
+    `of_products` with fp32 operands, and store zeros: see docs/delta.md.
+    """
+    row = tl.arange(0, CHUNK).to(tl.float32)
     return tl.where(row[:, None] > row[None, :], x, 0.0)
 
 
