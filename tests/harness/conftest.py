@@ -7,6 +7,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner, Result
+
+from harness.cli import main
+from tests.harness.attributing import STORING, Attribute
+from tests.harness.command_line import EXAMPLES, Bitproof
 
 Write = Callable[[str, str], Path]
 
@@ -32,3 +37,27 @@ def write(elsewhere: Path) -> Write:
         return path
 
     return write
+
+
+@pytest.fixture
+def bitproof(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bitproof:
+    """`bitproof(*arguments)` in an empty folder, with the example package importable."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(EXAMPLES)
+
+    def run(*arguments: str) -> Result:
+        return CliRunner(catch_exceptions=False).invoke(main, arguments)
+
+    return run
+
+
+@pytest.fixture
+def attribute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Attribute:
+    """`attribute(*arguments)`: of the kernel with known errors, in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments: str, kernel: str = "summed_parts", spec: str = STORING) -> Result:
+        command = ("attribute", kernel, "--spec", spec, *arguments)
+        return CliRunner(catch_exceptions=False).invoke(main, command)
+
+    return run

@@ -1,0 +1,122 @@
+"""`bitproof check`: a line for each check, of drawn cases or captured tensors, or one sentence."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from harness import lanes
+from tests.harness.command_line import FEW, PAIR, Bitproof, record_of, refused
+
+
+def test_check_of_a_right_kernel_holds(bitproof: Bitproof, tmp_path: Path) -> None:
+    """A line for each check, status 0, and no record."""
+    result = bitproof("check", "scale_add", "--spec", PAIR, *FEW)
+    assert result.exit_code == 0
+    first, *rest = result.stdout.splitlines()
+    assert first.startswith(f"scale_add: lane {lanes.present().name}")
+    assert [line.split()[:3] for line in rest] == [
+        ["agreement", "passed", "20"],
+        ["memory", "passed", "20"],
+        ["reproducibility", "passed", "20"],
+        ["streams", "unsupported", "0"],
+    ]
+    assert not (tmp_path / ".bitproof" / "failures").exists()
+
+
+def test_a_folder_that_cannot_be_written_is_one_sentence(
+    bitproof: Bitproof, tmp_path: Path
+) -> None:
+    """The verdict is printed all the same."""
+    (tmp_path / ".bitproof").touch()
+    result = bitproof("check", "scale_add", "--spec", PAIR, "--fault", "scales the sum", *FEW)
+    assert result.exit_code == 2
+    assert "agreement        failed" in result.stdout
+    assert result.stderr.startswith(f"bitproof: {tmp_path}/.bitproof/failures/scale_add-agreement-")
+    assert "cannot be written (Not a directory): make its folder writable" in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+
+
+def test_runs_widen_the_reproducibility_check(bitproof: Bitproof) -> None:
+    """At least two, or the sentence that says so."""
+    options = ("check", "scale_add", "--spec", PAIR, "--check", "reproducibility", *FEW)
+    assert bitproof(*options, "--runs", "2").exit_code == 0
+    refused(bitproof(*options, "--runs", "1"), "reproducibility needs at least 2 runs, got 1")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["scale_ad"], "unknown kernel 'scale_ad': there are scale_add"),
+        (["scale_add", "--check", "speed"], "has no check 'speed': there are agreement, memory"),
+        (["scale_add", "--check", "invariances"], "has no check 'invariances'"),
+        (["scale_add", "--fault", "slow"], "has no fault 'slow': there are 'scales the sum'"),
+        (["scale_add", "--params", "{}"], "--params is for captured tensors"),
+        (["scale_add", "--tensors", "absent"], "absent cannot be read"),
+        (["scale_add", "--tensors", "absent", *FEW], "captured tensors are one case"),
+    ],
+)
+def test_check_names_what_is_not_there(bitproof: Bitproof, arguments: list[str], said: str) -> None:
+    """Kernels, checks, faults, files, and options that do not go together."""
+    refused(bitproof("check", *arguments, "--spec", PAIR), said)
+
+
+def test_check_of_captured_tensors_judges_them_alone(bitproof: Bitproof, tmp_path: Path) -> None:
+    """One example a check; a failing one is recorded with its file and replays from it."""
+    file = tmp_path / "layer.safetensors"
+    save_file({"x": torch.full((70,), 3.0), "z": torch.ones(70)}, file)
+    options = ("check", "scale_add", "--spec", PAIR, "--tensors", str(file))
+    result = bitproof(*options, "--params", '{"exponent": 2}')
+    assert result.exit_code == 0
+    assert result.stdout.count(" 1 example in") == 4
+    faulty = (*options, "--fault", "scales the sum", "--params", '{"exponent": 2}')
+    result = bitproof(*faulty, "--check", "agreement")
+    assert result.exit_code == 1
+    assert "captured tensors: x (70,), z (70,)" in result.stdout
+    assert "y[0] is 16.0, expected 13.0" in result.stdout
+    path = record_of(result)
+    assert json.loads(Path(path).read_text())["captured"]["path"] == str(file)
+    assert "y[0] is 16.0, expected 13.0" in bitproof("replay", path).stdout
+    save_file({"x": torch.full((70,), 4.0), "z": torch.ones(70)}, file)
+    refused(bitproof("replay", path), "is not the file that was recorded")
+
+
+@pytest.mark.parametrize(
+    ("params", "said"),
+    [
+        ("{", "--params is not valid JSON"),
+        ("[]", "--params must be a JSON object"),
+        ('{"scale": 1}', "has no parameter 'scale', but 'exponent', 'launch'"),
+    ],
+)
+def test_bad_parameters_of_captured_tensors_are_one_sentence(
+    bitproof: Bitproof, tmp_path: Path, params: str, said: str
+) -> None:
+    """JSON that is none, is no object, or names what the kernel has not."""
+    file = tmp_path / "layer.safetensors"
+    save_file({"x": torch.ones(3), "z": torch.ones(3)}, file)
+    options = ("check", "scale_add", "--spec", PAIR, "--tensors", str(file), "--params", params)
+    refused(bitproof(*options), said)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ((), "the planted fault was caught by agreement, as declared"),
+        (
+            ("--check", "memory"),
+            "is for agreement to catch, which was not among the checks",
+        ),
+    ],
+)
+def test_check_of_a_fault_ends_with_whether_it_was_caught(
+    bitproof: Bitproof, options: tuple[str, ...], said: str
+) -> None:
+    """By the check that the fault names, where that was asked for."""
+    arguments = ("check", "scale_add", "--spec", PAIR, "--fault", "scales the sum")
+    result = bitproof(*arguments, "--max-examples", "20", *options)
+    assert said in result.stdout.splitlines()[-1]

@@ -1,0 +1,41 @@
+"""`bitproof list`: what is checked, claimed and planted, and what a named kernel takes."""
+
+from __future__ import annotations
+
+import json
+
+from tests.harness.command_line import NARROWING, PAIR, Bitproof, refused
+
+
+def test_list_says_what_is_checked_claimed_and_planted(bitproof: Bitproof) -> None:
+    """For a person, and the same as JSON."""
+    told = bitproof("list", "--spec", PAIR)
+    assert told.exit_code == 0
+    assert "scale_add  (example_kernels.bitproof_specs)" in told.stdout
+    assert "fault   'scales the sum', caught by agreement" in told.stdout
+    (kernel,) = json.loads(bitproof("list", "--spec", PAIR, "--json").stdout)
+    assert kernel["checks"] == ["agreement", "memory", "reproducibility", "streams"]
+    assert kernel["faults"][0]["name"] == "scales the sum"
+    assert "y: exact bits, any NaN equal to any NaN" in kernel["claims"]
+    named = bitproof("list", "--spec", NARROWING, "--spec", PAIR, "--sweepable")
+    assert named.stdout == "narrowed\n"
+    (cast,) = json.loads(bitproof("list", "--spec", NARROWING, "--json").stdout)
+    assert "every fp32 pattern rounds to e4m3 (rne, saturate on overflow)" in cast["claims"]
+
+
+def test_list_says_of_a_named_kernel_what_it_takes(bitproof: Bitproof) -> None:
+    """Names, types and dimensions of its tensors, and parameters with what they are by themselves."""
+    told = bitproof("list", "scale_add", "--spec", PAIR).stdout
+    assert "  tensor  x: float32, 1 dimension\n" in told
+    assert "  param   exponent, 0 unless given\n" in told
+    (kernel,) = json.loads(bitproof("list", "scale_add", "--spec", PAIR, "--json").stdout)
+    assert kernel["params"]["launch"]["num_warps"] == 4
+    assert [tensor["required"] for tensor in kernel["tensors"]] == [True, True]
+    assert "tensor" not in bitproof("list", "--spec", PAIR).stdout
+    refused(bitproof("list", "scale_ad", "--spec", PAIR), "scale_ad")
+
+
+def test_a_spec_that_is_not_there_is_one_sentence(bitproof: Bitproof) -> None:
+    """Modules and files."""
+    refused(bitproof("list", "--spec", "no_such_package.specs"), "no module of that name")
+    refused(bitproof("list", "--spec", "absent.py"), "no such file")

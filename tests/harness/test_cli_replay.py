@@ -1,0 +1,56 @@
+"""`bitproof replay`: a recorded failure fails again, in the same words, or is said to hold now."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.harness.command_line import PAIR, Bitproof, record_of, refused
+
+
+def test_a_planted_fault_is_reported_recorded_and_replayed(bitproof: Bitproof) -> None:
+    """The report ends with the command that replays; it fails again, and says so in the same words."""
+    options = ("--spec", PAIR, "--fault", "scales the sum", "--check", "agreement")
+    result = bitproof("check", "scale_add", *options)
+    assert result.exit_code == 1
+    assert "scale_add with planted fault 'scales the sum': agreement failed" in result.stdout
+    path = record_of(result)
+    assert f"record    {path}" in result.stdout
+    again = bitproof("replay", path)
+    assert again.exit_code == 1
+    report = result.stdout.split("\n\n")[1].splitlines()
+    assert again.stdout.splitlines() == [line for line in report if not line.startswith("record")]
+
+
+def test_a_record_of_what_was_mended_holds_when_replayed(bitproof: Bitproof) -> None:
+    """Without its fault the kernel is right: status 0, and what the record said is repeated."""
+    options = ("--spec", PAIR, "--fault", "adds to fresh memory", "--check", "agreement")
+    path = Path(record_of(bitproof("check", "scale_add", *options)))
+    plain = json.loads(path.read_text())
+    plain["fault"] = None
+    plain["versions"]["triton"] = "3.5.0"
+    path.write_text(json.dumps(plain))
+    again = bitproof("replay", str(path))
+    assert again.exit_code == 0
+    assert "scale_add: agreement passed (it failed when it was recorded)" in again.stdout
+    assert "changed   triton 3.5.0 then, " in again.stdout
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (None, "cannot be read"),
+        ("{", "is not a record: it is not valid JSON"),
+        ('{"a": 1}', "is not a record written by bitproof"),
+        ('{"format": 99, "kernel": "k"}', "has record format 99"),
+    ],
+)
+def test_replay_refuses_what_is_no_record(
+    bitproof: Bitproof, tmp_path: Path, text: str | None, said: str
+) -> None:
+    """Absent, damaged, foreign, and from another version."""
+    if text is not None:
+        (tmp_path / "record.json").write_text(text)
+    refused(bitproof("replay", "record.json"), said)
