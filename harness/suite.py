@@ -81,18 +81,13 @@ class Suite:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_make_scheduler(self, config: pytest.Config, log: Any) -> object | None:
-        """On the cuda lane one worker takes all of a kernel's properties, and compiles it once."""
+        """On the cuda lane, where a test may compile for minutes, idle workers take what others have left."""
         if self._lane == "interpreter" or config.getoption("dist") != "load":
             return None
-        from xdist.scheduler import LoadScopeScheduling
+        from xdist.scheduler import WorkStealingScheduling
 
-        class ByKernel(LoadScopeScheduling):  # type: ignore[misc]
-            """Groups tests by their parameter, which is the kernel's name."""
-
-            def _split_scope(self, nodeid: str) -> str:
-                return nodeid.partition("[")[2]
-
-        return ByKernel(config, log)
+        scheduler: object = WorkStealingScheduling(config, log)
+        return scheduler
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
         """Parametrise the properties over the specs, sorted by name; a check over those it applies to."""

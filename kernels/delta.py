@@ -117,7 +117,7 @@ _vjp = partial(
     reproducible=Bitwise(shown_by=delta_faults.GRADIENTS[0].name),
     unwritten=_unwritten,
     invariances=_OF_GRADIENTS,
-    launches={"cuda": 160, "interpreter": 40},
+    launches={"cuda": 80, "interpreter": 40},
 )
 _recurrent = partial(
     _forward,

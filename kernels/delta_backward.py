@@ -113,7 +113,7 @@ def _operand_gradients(
         return x.q.new_empty(shape, dtype=torch.float32)
 
     by_keys = [room(chunks, heads, CHUNK, padded_k) for _ in range(3)]
-    dscores, dlower = (room(chunks, heads, CHUNK, CHUNK) for _ in range(2))
+    dpairs = room(chunks, heads, 2 * CHUNK, CHUNK)
     dlast = room(chunks, heads, padded_k)
     dv = torch.empty_like(x.v)
     dbeta = room(tokens, heads, blocks + 1) if x.scalar else None
@@ -132,8 +132,7 @@ def _operand_gradients(
         dv_new,
         dstates,
         *by_keys,
-        dscores,
-        dlower,
+        dpairs,
         dlast,
         dv,
         dw,
@@ -165,8 +164,7 @@ def _operand_gradients(
         x.cu_seqlens,
         saved.decay,
         *by_keys,
-        dscores,
-        dlower,
+        dpairs,
         dlast,
         dq_rows,
         dk_rows,

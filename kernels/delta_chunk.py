@@ -24,19 +24,21 @@ from oracles.precision import Precision
 
 TRITON = {torch.bfloat16: tl.bfloat16, torch.float16: tl.float16, torch.float32: tl.float32}
 
-# (warps, stages) of each kernel for callers who leave the launch to it; measured on an H200, see
-# docs/measurements.md.
+# (warps, stages, registers a thread at most) of each kernel for callers who leave the launch to it, measured
+# on an H200; with 168 registers three programs share a multiprocessor. See docs/measurements.md.
 _TUNED = {
-    "decays": (4, 2),
-    "relate": (4, 3),
-    "solve": (4, 3),
-    "represent": (4, 2),
-    "pass_states": (4, 3),
-    "pass_gradients": (8, 2),
-    "of_products": (8, 2),
-    "of_scores": (8, 2),
-    "of_units": (4, 2),
+    "decays": (4, 2, None),
+    "relate": (4, 1, 168),
+    "solve": (4, 1, 168),
+    "represent": (8, 2, None),
+    "pass_states": (4, 3, None),
+    "pass_gradients": (8, 2, None),
+    "of_products": (8, 2, None),
+    "of_scores": (8, 1, None),
+    "of_units": (4, 2, None),
 }
+# Columns that one step of `relate` and `solve` takes, and one of `represent`.
+_NARROW, _WIDE = 16, 128
 # Programs that fill an H200's 132 multiprocessors, about: from there on the passes take wider columns.
 _MANY = 64
 # Bytes of shared memory that loads in flight may take, of sm_90's 227 KiB; products need the rest.
@@ -94,8 +96,7 @@ def prepare(x: Operands, options: Options, launch: Launch | None, *, keep: bool)
         states=room("state", padded_k, padded_v) if keep else None,
         v_new=room("v_new", CHUNK, padded_v) if keep else None,
     )
-    block_k = min(32, padded_k)
-    wide_k, wide_v = min(64, padded_k), min(64, padded_v)
+    wide_k = min(64, padded_k)
     decays[(chunks, x.value_heads, padded_k // wide_k)](
         x.g,
         x.a_log,
@@ -127,7 +128,7 @@ def prepare(x: Operands, options: Options, launch: Launch | None, *, keep: bool)
         x.sequences,
         options.scale_of(x.keys),
         BOUNDED=options.shallow,
-        BLOCK_K=block_k,
+        BLOCK_K=_NARROW,
         **shared,
         **meta,
         **how("relate", launch),
@@ -142,7 +143,7 @@ def prepare(x: Operands, options: Options, launch: Launch | None, *, keep: bool)
         x.sequences,
         SCALAR=x.scalar,
         BOUNDED=options.shallow,
-        BLOCK_K=block_k,
+        BLOCK_K=_NARROW,
         **shared,
         **meta,
         **how("solve", launch),
@@ -164,8 +165,8 @@ def prepare(x: Operands, options: Options, launch: Launch | None, *, keep: bool)
         WRITE=TRITON[stored("write")],
         ERASE=TRITON[stored("erase")],
         PADDED_V=padded_v,
-        BLOCK_K=wide_k,
-        BLOCK_V=wide_v,
+        BLOCK_K=min(_WIDE, padded_k),
+        BLOCK_V=min(_WIDE, padded_v),
         **shared,
         **meta,
         **how("represent", launch),
@@ -215,12 +216,12 @@ def fill_states(
 
 
 def how(kernel: str, launch: Launch | None, step: int = 0) -> dict[str, int]:
-    """Warps, and no more stages than shared memory holds of the `step` bytes that a loop's step loads."""
-    warps, stages = (launch.num_warps, launch.num_stages) if launch else _TUNED[kernel]
-    return {
-        "num_warps": warps,
-        "num_stages": max(1, min(stages, _SHARED // step)) if step else stages,
-    }
+    """Warps, registers, and as many stages as shared memory holds of a step that loads `step` bytes."""
+    tuned = (launch.num_warps, launch.num_stages, None) if launch else _TUNED[kernel]
+    warps, stages, registers = tuned
+    stages = max(1, min(stages, _SHARED // step)) if step else stages
+    capped = {"maxnreg": registers} if registers else {}
+    return {"num_warps": warps, "num_stages": stages, **capped}
 
 
 def tile_bytes(*tiles: Tensor) -> int:

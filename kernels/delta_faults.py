@@ -92,27 +92,27 @@ WITHIN = (
         "within",
         "solve",
         "includes the diagonal in L",
-        "store_tile(inverse_ptr, tile, inverted(lower))",
+        "store_tile(inverse_ptr, tile, inverted(joined(within, quarters, half)))",
         "k = load_unit(k_ptr, norm, first, end, heads, shared, 0, K, PADDED_K, QK)\n"
         "    bk = load_gate(b_ptr, first, end, HEADS, head, 0, K, PADDED_K, SCALAR) * k\n"
         "    more = 1.0 + tl.sum(bk * k, 1)\n"
-        "    inverse = inverted(lower / more[:, None]) / more[None, :]\n"
+        "    lower = joined(within, quarters, half) / more[:, None]\n"
+        "    inverse = inverted(lower) / more[None, :]\n"
         "    store_tile(inverse_ptr, tile, inverse)",
     ),
     fault(
         "within",
         "solve",
         "puts b on the column side",
-        "decayed_product(bk, k,",
-        "decayed_product(k, bk,",
+        "bk, k, decay,",
+        "k, bk, decay,",
     ),
     fault(
         "within",
         "solve",
         "squares b in L",
-        "decayed_product(bk, k,",
-        "decayed_product(\n"
-        "                bk * load_gate(b_ptr, first, end, HEADS, head, column, K, BLOCK_K, SCALAR), k,",
+        "bk, k, decay,",
+        "bk * load_gate(b_ptr, first, end, HEADS, head, column, K, BLOCK_K, SCALAR), k, decay,",
     ),
     fault(
         "within", "relate", "scales the scores twice", "scores * scale", "scores * scale * scale"

@@ -11,7 +11,7 @@ import triton
 import triton.language as tl
 
 from kernels.delta_tiles import (
-    BOUNDED_LEVEL,
+    BLOCK_LEVEL,
     CHUNK,
     LEVELS,
     biased,
@@ -50,15 +50,31 @@ def strictly_lower(x):
 
 
 @triton.jit
-def with_scores(dq, dk, dbk, q, k, bk, down, up, dscores, dlower, inside):
-    """dq, dk and dbk with what the scores in `inside` add, whose factors decay by `down` and `up`."""
-    by_q, by_bk = tl.where(inside, dscores, 0.0), tl.where(inside, dlower, 0.0)
-    right = k * up
-    dq += down * product(by_q, right)
-    dbk += down * product(by_bk, right)
-    dk += up * product(by_q.trans(), q * down)
-    dk += up * product(by_bk.trans(), bk * down)
-    return dq, dk, dbk
+def stacked(upper, lower):
+    """One matrix [2 R, C] of two [R, C], so that one product takes both."""
+    ROWS: tl.constexpr = upper.shape[0]
+    COLUMNS: tl.constexpr = upper.shape[1]
+    return tl.join(upper, lower).permute(2, 0, 1).reshape(2 * ROWS, COLUMNS)
+
+
+@triton.jit
+def apart(both):
+    """The two matrices of `stacked`."""
+    ROWS: tl.constexpr = both.shape[0] // 2
+    COLUMNS: tl.constexpr = both.shape[1]
+    return tl.split(both.reshape(2, ROWS, COLUMNS).permute(1, 2, 0))
+
+
+@triton.jit
+def with_scores(dleft, dk, q, k, bk, down, up, dpairs, inside):
+    """dq above dbk, and dk, with what pairs in `inside` add, whose factors decay by `down` and `up`.
+
+    `dpairs` [128, 64] are the gradients of the scores above those of L.
+    """
+    by = tl.where(stacked(inside, inside), dpairs, 0.0)
+    dleft += stacked(down, down) * product(by, k * up)
+    dk += up * product(by.trans(), stacked(q * down, bk * down))
+    return dleft, dk
 
 
 @triton.jit(do_not_specialize=["tokens", "sequences"])
@@ -78,8 +94,7 @@ def of_products(
     dq_ptr,
     dk_ptr,
     derase_ptr,
-    dscores_ptr,
-    dlower_ptr,
+    dpairs_ptr,
     dlast_ptr,
     dv_ptr,
     dw_ptr,
@@ -162,8 +177,9 @@ def of_products(
     dinverse += product(dw_stored, (bk * grown).to(ERASE).trans())
     store_tile(derase_ptr, tile, product(inverse.trans(), dw_stored) * grown)
     half = product(inverse.trans(), strictly_lower(dinverse).to(DINVERSE)).to(DINVERSE)
-    store_tile(dlower_ptr, tile, -strictly_lower(product(half, inverse.trans())))
-    store_tile(dscores_ptr, tile, tl.where(row[:, None] >= row[None, :], scale * dscores, 0.0))
+    dscores = tl.where(row[:, None] >= row[None, :], scale * dscores, 0.0)
+    store_tile(dpairs_ptr, 2 * tile, dscores)
+    store_tile(dpairs_ptr, 2 * tile + 1, -strictly_lower(product(half, inverse.trans())))
 
 
 @triton.jit(do_not_specialize=["tokens", "sequences"])
@@ -179,8 +195,7 @@ def of_scores(
     dq_ptr,
     dk_ptr,
     derase_ptr,
-    dscores_ptr,
-    dlower_ptr,
+    dpairs_ptr,
     dlast_ptr,
     dq_rows_ptr,
     dk_rows_ptr,
@@ -235,18 +250,16 @@ def of_scores(
     bk = b * k
     row = tl.arange(0, CHUNK)
     decay = load_decays(decay_ptr, tile, row, column, PADDED_K, BLOCK_K)
-    dscores = load_tile(dscores_ptr, tile, CHUNK, CHUNK)
-    dlower = load_tile(dlower_ptr, tile, CHUNK, CHUNK)
-    dq = tl.zeros((CHUNK, BLOCK_K), tl.float32)
+    dpairs = load_tile(dpairs_ptr, tile, 2 * CHUNK, CHUNK)
+    dleft = tl.zeros((2 * CHUNK, BLOCK_K), tl.float32)
     dk = tl.zeros((CHUNK, BLOCK_K), tl.float32)
-    dbk = tl.zeros((CHUNK, BLOCK_K), tl.float32)
     if BOUNDED:
         down, up = near_factors(decay_ptr, tile, column, decay, PADDED_K, BLOCK_K)
-        dq, dk, dbk = with_scores(dq, dk, dbk, q, k, bk, down, up, dscores, dlower, near())
-    for level in range(BOUNDED_LEVEL if BOUNDED else 0, LEVELS):
+        dleft, dk = with_scores(dleft, dk, q, k, bk, down, up, dpairs, near())
+    for level in tl.static_range(BLOCK_LEVEL if BOUNDED else 0, LEVELS):
         down, up = half_factors(decay_ptr, tile, column, decay, level, PADDED_K, BLOCK_K)
-        inside = quarter(level)
-        dq, dk, dbk = with_scores(dq, dk, dbk, q, k, bk, down, up, dscores, dlower, inside)
+        dleft, dk = with_scores(dleft, dk, q, k, bk, down, up, dpairs, quarter(level))
+    dq, dbk = apart(dleft)
 
     ddecay = q * dq + bk * dbk - k * dk
     dq_outer = tl.load(columns_of(dq_ptr, tile, column, CHUNK, PADDED_K, BLOCK_K))
@@ -256,7 +269,8 @@ def of_scores(
     ddecay += q * dq_outer - k * dk_outer + bk * dbk_outer
     ddecay += tl.where((row == CHUNK - 1)[:, None], dlast[None, :], 0.0)
     dbk += dbk_outer
-    same = tl.sum(tl.where(row[:, None] == row[None, :], dscores, 0.0), 1)[:, None]
+    of_itself = dpairs_ptr + tile.to(tl.int64) * (2 * CHUNK * CHUNK) + row * (CHUNK + 1)
+    same = tl.load(of_itself)[:, None]
     dq_unit, dk_unit = dq + dq_outer + same * k, dk + dk_outer + same * q + b * dbk
     store_rows(dq_rows_ptr, dq_unit, first, end, HEADS, head, column, K, BLOCK_K)
     store_rows(dk_rows_ptr, dk_unit, first, end, HEADS, head, column, K, BLOCK_K)

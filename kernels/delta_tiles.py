@@ -12,7 +12,7 @@ import triton.language as tl
 
 CHUNK = tl.constexpr(64)
 LEVELS = tl.constexpr(6)  # a chunk is halved so many times
-BOUNDED_LEVEL = tl.constexpr(4)  # or, with bounded gates, down to blocks of 2^4 rows
+BLOCK_LEVEL = tl.constexpr(4)  # what is within blocks of 2^4 rows, with bounded gates in one go
 SHIFT = tl.constexpr(37.5)
 LOG2_E = tl.constexpr(1.4426950408889634)
 EPSILON = tl.constexpr(1e-6)
@@ -222,7 +222,7 @@ def half_factors(decay_ptr, tile, column, decay, level, PADDED: tl.constexpr, BL
     `decay` is the columns from `column` on of tile `tile`. Neither half looks past the row that a product of
     the two belongs to, and neither exceeds 1.
     """
-    first_lower = (tl.arange(0, CHUNK) >> (level + 1) << (level + 1)) + (1 << level)
+    first_lower = (tl.arange(0, CHUNK) >> level | 1) << level
     distance = decay - load_decays(decay_ptr, tile, first_lower, column, PADDED, BLOCK)
     under = lower_half(level)[:, None]
     fade = natural_exp(tl.where(under, distance, -distance))
@@ -233,7 +233,7 @@ def half_factors(decay_ptr, tile, column, decay, level, PADDED: tl.constexpr, BL
 def near():
     """Which of [64, 64] lie below the diagonal of a diagonal block of 16."""
     row = tl.arange(0, CHUNK)
-    block = row >> BOUNDED_LEVEL
+    block = row >> BLOCK_LEVEL
     return (block[:, None] == block[None, :]) & (row[:, None] > row[None, :])
 
 
@@ -244,7 +244,7 @@ def near_factors(decay_ptr, tile, column, decay, PADDED: tl.constexpr, BLOCK: tl
     For log-decays of at least -5, 15 of which come to -75; the shift of half that is a constant, so that no
     row looks at a later one.
     """
-    anchor = tl.arange(0, CHUNK) >> BOUNDED_LEVEL << BOUNDED_LEVEL
+    anchor = tl.arange(0, CHUNK) >> BLOCK_LEVEL << BLOCK_LEVEL
     distance = decay - load_decays(decay_ptr, tile, anchor, column, PADDED, BLOCK) + SHIFT
     return natural_exp(distance), natural_exp(-distance)
 
@@ -265,11 +265,11 @@ def load_last(decay_ptr, tile, column, PADDED: tl.constexpr, BLOCK: tl.constexpr
 
 
 @triton.jit
-def product(a, b):
-    """a @ b in fp32; where one of them is fp32, a tensor core reads both as tf32."""
+def product(a, b, total=None):
+    """a @ b in fp32, plus `total`; where one of them is fp32, a tensor core reads both as tf32."""
     if a.dtype == tl.float32 or b.dtype == tl.float32:
         a, b = a.to(tl.float32), b.to(tl.float32)
-    return tl.dot(a, b, input_precision="tf32")
+    return tl.dot(a, b, total, input_precision="tf32")
 
 
 @triton.jit

@@ -10,7 +10,7 @@ import triton
 import triton.language as tl
 
 from kernels.delta_tiles import (
-    BOUNDED_LEVEL,
+    BLOCK_LEVEL,
     CHUNK,
     LEVELS,
     activated,
@@ -66,22 +66,44 @@ def decays(
 
 
 @triton.jit
-def decayed_product(
-    x, k, decay, decay_ptr, tile, column, PADDED_K: tl.constexpr, BOUNDED: tl.constexpr
+def add_columns(
+    x,
+    k,
+    decay,
+    decay_ptr,
+    tile,
+    column,
+    within,
+    quarters,
+    half,
+    PADDED_K: tl.constexpr,
+    BOUNDED: tl.constexpr,
 ):
-    """sum_d x_i[d] k_j[d] e^(G_i[d] - G_j[d]) below the diagonal, [64, 64], over the columns of a block.
+    """What the columns of a block add to three sums [64, 64] of x_i[d] k_j[d] e^(G_i[d] - G_j[d]).
 
-    `decay` is those columns of G, which lie from `column` on in tile `tile`.
+    Of pairs in one block of 16 rows, in one of 32, and in the chunk; `joined` takes each from where it
+    says something. `decay` is those columns of G, which lie from `column` on in tile `tile`.
     """
     BLOCK_K: tl.constexpr = k.shape[1]
-    total = tl.zeros((CHUNK, CHUNK), tl.float32)
     if BOUNDED:
         down, up = near_factors(decay_ptr, tile, column, decay, PADDED_K, BLOCK_K)
-        total += tl.where(near(), product(x * down, (k * up).trans()), 0.0)
-    for level in range(BOUNDED_LEVEL if BOUNDED else 0, LEVELS):
-        down, up = half_factors(decay_ptr, tile, column, decay, level, PADDED_K, BLOCK_K)
-        total += tl.where(quarter(level), product(x * down, (k * up).trans()), 0.0)
-    return total
+        within = product(x * down, (k * up).trans(), within)
+    else:
+        for level in tl.static_range(BLOCK_LEVEL):
+            down, up = half_factors(decay_ptr, tile, column, decay, level, PADDED_K, BLOCK_K)
+            within += tl.where(quarter(level), product(x * down, (k * up).trans()), 0.0)
+    down, up = half_factors(decay_ptr, tile, column, decay, BLOCK_LEVEL, PADDED_K, BLOCK_K)
+    quarters = product(x * down, (k * up).trans(), quarters)
+    down, up = half_factors(decay_ptr, tile, column, decay, BLOCK_LEVEL + 1, PADDED_K, BLOCK_K)
+    half = product(x * down, (k * up).trans(), half)
+    return within, quarters, half
+
+
+@triton.jit
+def joined(within, quarters, half):
+    """The sums of `add_columns` as one matrix, zero on the diagonal and above."""
+    lower = tl.where(near(), within, tl.where(quarter(BLOCK_LEVEL), quarters, 0.0))
+    return tl.where(quarter(BLOCK_LEVEL + 1), half, lower)
 
 
 @triton.jit
@@ -89,11 +111,11 @@ def inverted(lower):
     """(I + L)^-1 of strictly lower triangular L [64, 64], by blocks of doubling size.
 
     Where X inverts the diagonal blocks of some size and B holds the quarters between them, X - X B X
-    inverts those of twice the size.
+    inverts those of twice the size. For blocks of one row X is I.
     """
     row = tl.arange(0, CHUNK)
-    x = (row[:, None] == row[None, :]).to(tl.float32)
-    for level in range(LEVELS):
+    x = (row[:, None] == row[None, :]).to(tl.float32) - tl.where(quarter(0), lower, 0.0)
+    for level in range(1, LEVELS):
         between = tl.where(quarter(level), lower, 0.0)
         x -= product(product(x, between), x)
     return x
@@ -132,18 +154,23 @@ def relate(
     k_norm = load_norm(k_ptr, first, end, heads, shared, K, PADDED_K, NORMALISE)
     row = tl.arange(0, CHUNK)
     diagonal = tl.zeros((CHUNK,), tl.float32)
-    scores = tl.zeros((CHUNK, CHUNK), tl.float32)
+    within = tl.zeros((CHUNK, CHUNK), tl.float32)
+    quarters = tl.zeros((CHUNK, CHUNK), tl.float32)
+    half = tl.zeros((CHUNK, CHUNK), tl.float32)
     for column in range(0, PADDED_K, BLOCK_K):
         q = load_unit(q_ptr, q_norm, first, end, heads, shared, column, K, BLOCK_K, QK)
         k = load_unit(k_ptr, k_norm, first, end, heads, shared, column, K, BLOCK_K, QK)
         decay = load_decays(decay_ptr, tile, row, column, PADDED_K, BLOCK_K)
         diagonal += tl.sum(q * k, 1)
-        scores += decayed_product(q, k, decay, decay_ptr, tile, column, PADDED_K, BOUNDED)
+        within, quarters, half = add_columns(
+            q, k, decay, decay_ptr, tile, column, within, quarters, half, PADDED_K, BOUNDED
+        )
         last = load_last(decay_ptr, tile, column, PADDED_K, BLOCK_K)
         qg = (q * natural_exp(decay)).to(qg_ptr.dtype.element_ty)
         kg = (k * natural_exp(last - decay)).to(kg_ptr.dtype.element_ty)
         tl.store(columns_of(qg_ptr, tile, column, CHUNK, PADDED_K, BLOCK_K), qg)
         tl.store(columns_of(kg_ptr, tile, column, CHUNK, PADDED_K, BLOCK_K), kg)
+    scores = joined(within, quarters, half)
     scores += tl.where(row[:, None] == row[None, :], diagonal[:, None], 0.0)
     store_tile(scores_ptr, tile, scores * scale)
 
@@ -177,13 +204,17 @@ def solve(
     shared, heads = head // GROUPS, HEADS // GROUPS
     norm = load_norm(k_ptr, first, end, heads, shared, K, PADDED_K, NORMALISE)
     row = tl.arange(0, CHUNK)
-    lower = tl.zeros((CHUNK, CHUNK), tl.float32)
+    within = tl.zeros((CHUNK, CHUNK), tl.float32)
+    quarters = tl.zeros((CHUNK, CHUNK), tl.float32)
+    half = tl.zeros((CHUNK, CHUNK), tl.float32)
     for column in range(0, PADDED_K, BLOCK_K):
         k = load_unit(k_ptr, norm, first, end, heads, shared, column, K, BLOCK_K, QK)
         bk = load_gate(b_ptr, first, end, HEADS, head, column, K, BLOCK_K, SCALAR) * k
         decay = load_decays(decay_ptr, tile, row, column, PADDED_K, BLOCK_K)
-        lower += decayed_product(bk, k, decay, decay_ptr, tile, column, PADDED_K, BOUNDED)
-    store_tile(inverse_ptr, tile, inverted(lower))
+        within, quarters, half = add_columns(
+            bk, k, decay, decay_ptr, tile, column, within, quarters, half, PADDED_K, BOUNDED
+        )
+    store_tile(inverse_ptr, tile, inverted(joined(within, quarters, half)))
 
 
 @triton.jit(do_not_specialize=["tokens", "sequences"])

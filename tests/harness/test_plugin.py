@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import torch
 from hypothesis import settings
+from xdist.scheduler import WorkStealingScheduling
 
 from harness import lanes, plugin, records, suite
 from harness.plugin import CHECKOUT, PROPERTIES
@@ -396,3 +397,27 @@ def test_processes_compile_into_caches_of_their_own(
     suite.separate("")
     assert os.environ["TRITON_CACHE_DIR"] == "/theirs"
     assert "CUDA_VISIBLE_DEVICES" not in os.environ
+
+
+@pytest.mark.parametrize(
+    ("lane", "dist", "stolen"),
+    [
+        ("cuda", "load", True),
+        ("cuda:sm_89", "load", True),
+        ("cuda", "loadfile", False),
+        ("interpreter", "load", False),
+    ],
+)
+def test_idle_workers_take_what_others_have_left(lane: str, dist: str, stolen: bool) -> None:
+    """Where tests compile for minutes, unless the caller says how to share them out."""
+
+    class Asked:
+        def getoption(self, name: str) -> object:
+            return {"dist": dist, "tx": ["2*popen"]}[name]
+
+        getvalue = getoption
+
+    config: Any = Asked()
+    made = suite.Suite(config, lane, "bitproof").pytest_xdist_make_scheduler(config, None)
+    assert isinstance(made, WorkStealingScheduling) is stolen
+    assert stolen or made is None
