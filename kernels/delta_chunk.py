@@ -28,7 +28,7 @@ TRITON = {torch.bfloat16: tl.bfloat16, torch.float16: tl.float16, torch.float32:
 # on an H200; with 168 registers three programs share a multiprocessor. See docs/measurements.md.
 _TUNED = {
     "decays": (4, 2, None),
-    "relate": (4, 1, 168),
+    "relate": (4, 1, None),
     "solve": (4, 1, 168),
     "represent": (8, 2, None),
     "pass_states": (4, 3, None),
@@ -37,8 +37,8 @@ _TUNED = {
     "of_scores": (8, 1, None),
     "of_units": (4, 2, None),
 }
-# Columns that one step of `relate` and `solve` takes, and one of `represent`.
-_NARROW, _WIDE = 16, 128
+# Columns that one step of a kernel takes.
+_COLUMNS = {"decays": 64, "relate": 32, "solve": 16, "represent": 128}
 # Programs that fill an H200's 132 multiprocessors, about: from there on the passes take wider columns.
 _MANY = 64
 # Bytes of shared memory that loads in flight may take, of sm_90's 227 KiB; products need the rest.
@@ -96,8 +96,8 @@ def prepare(x: Operands, options: Options, launch: Launch | None, *, keep: bool)
         states=room("state", padded_k, padded_v) if keep else None,
         v_new=room("v_new", CHUNK, padded_v) if keep else None,
     )
-    wide_k = min(64, padded_k)
-    decays[(chunks, x.value_heads, padded_k // wide_k)](
+    at_once = {name: min(columns, padded_k) for name, columns in _COLUMNS.items()}
+    decays[(chunks, x.value_heads, padded_k // at_once["decays"])](
         x.g,
         x.a_log,
         x.dt_bias,
@@ -107,7 +107,7 @@ def prepare(x: Operands, options: Options, launch: Launch | None, *, keep: bool)
         x.sequences,
         options.lower_bound,
         GATE=options.gate,
-        BLOCK_K=wide_k,
+        BLOCK_K=at_once["decays"],
         **meta,
         **how("decays", launch),
     )
@@ -128,7 +128,7 @@ def prepare(x: Operands, options: Options, launch: Launch | None, *, keep: bool)
         x.sequences,
         options.scale_of(x.keys),
         BOUNDED=options.shallow,
-        BLOCK_K=_NARROW,
+        BLOCK_K=at_once["relate"],
         **shared,
         **meta,
         **how("relate", launch),
@@ -143,7 +143,7 @@ def prepare(x: Operands, options: Options, launch: Launch | None, *, keep: bool)
         x.sequences,
         SCALAR=x.scalar,
         BOUNDED=options.shallow,
-        BLOCK_K=_NARROW,
+        BLOCK_K=at_once["solve"],
         **shared,
         **meta,
         **how("solve", launch),
@@ -165,8 +165,8 @@ def prepare(x: Operands, options: Options, launch: Launch | None, *, keep: bool)
         WRITE=TRITON[stored("write")],
         ERASE=TRITON[stored("erase")],
         PADDED_V=padded_v,
-        BLOCK_K=min(_WIDE, padded_k),
-        BLOCK_V=min(_WIDE, padded_v),
+        BLOCK_K=at_once["represent"],
+        BLOCK_V=min(_COLUMNS["represent"], padded_v),
         **shared,
         **meta,
         **how("represent", launch),
