@@ -86,6 +86,13 @@ GRADIENTS = (
     fault(
         "gradients",
         "of_products",
+        "stores zeros for the gradient of L",
+        "-strictly_lower(product(half,",
+        "0.0 * strictly_lower(product(half,",
+    ),
+    fault(
+        "gradients",
+        "of_products",
         "leaves the scale out of what the state gives dq",
         "scale * dq * grown",
         "dq * grown",

@@ -116,6 +116,23 @@ def test_a_sequence_in_two_runs_is_one_run() -> None:
         applied(spec, case, "a sequence in two runs")
 
 
+def test_the_gradient_of_l_is_there_for_fp32_operands() -> None:
+    """Two tokens and two blocks of values: on a card ptxas 12.9 stored zeros for it."""
+    small: dict[str, Any] = {
+        "lengths": (2,),
+        "keys": 32,
+        "values": 64,
+        "dtype": "fp32",
+        "gates": REPORTED,
+        "initial": True,
+        "normalise": False,
+    }
+    holds(BACKWARD, "agreement", **small)
+    wrong = planted("gdn2_chunk_vjp", "stores zeros for the gradient of L")
+    found = judged(wrong, "agreement", case_of(GDN2_CHUNK_VJP, **small))
+    assert found.outcome is Outcome.FAILED
+
+
 @pytest.mark.parametrize("lengths", [(128, 0, 128), (0, 5), (5, 0), (0, 0, 0)], ids=str)
 def test_empty_sequences_hand_their_state_on(lengths: tuple[int, ...]) -> None:
     """Nobody else notices them, forward and backward, and where there is nothing but empty ones."""
