@@ -81,6 +81,9 @@ def list_(
 @click.argument("kernel")
 @click.option("--check", "chosen", multiple=True, metavar="NAME", help="Run only this check.")
 @click.option("--max-examples", type=click.IntRange(min=1), metavar="N", help="Cases per check.")
+@click.option(
+    "--seconds", type=click.IntRange(min=1), metavar="N", help="Begin no case of a check after N."
+)
 @click.option("--runs", type=int, metavar="N", help="Runs of each reproducibility check.")
 @click.option(
     "--tensors", type=_file, metavar="FILE", help="Check these captured tensors (safetensors)."
@@ -93,6 +96,7 @@ def check(
     kernel: str,
     chosen: tuple[str, ...],
     max_examples: int | None,
+    seconds: int | None,
     runs: int | None,
     tensors: Path | None,
     params: str | None,
@@ -110,6 +114,7 @@ def check(
         kernel,
         chosen=chosen,
         max_examples=max_examples,
+        seconds=seconds,
         runs=runs,
         tensors=tensors,
         params=params,

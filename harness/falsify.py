@@ -6,6 +6,7 @@ Used by the properties, by the command line and by the fault runs; knows nothing
 from __future__ import annotations
 
 import collections
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -120,12 +121,14 @@ def search(
     shrink: bool = True,
     base: settings | None = None,
     execute: Execute | None = None,
+    seconds: float = math.inf,
 ) -> Search:
     """Judge up to `max_examples` drawn cases; stop at the first defect, shrunk unless told otherwise.
 
-    Where `base` is derandomised, the cases are the same ones in every process. A failure that does not repeat
-    is a finding too: the kernel gave two answers to one case. `execute` judges one case; by default that
-    happens here, see `isolation` for elsewhere.
+    After `seconds` no further case is begun, the first apart; a defect is shrunk all the same. Where `base`
+    is derandomised, the cases are the same ones in every process. A failure that does not repeat is a finding
+    too: the kernel gave two answers to one case. `execute` judges one case; by default that happens here, see
+    `isolation` for elsewhere.
     """
     demanded = check == "reproducibility" and bool(spec.reproducible.varies)
     result = Search(check=check, kernel=spec.name, demanded=demanded)
@@ -142,6 +145,9 @@ def search(
         return result
 
     def judge(case: Case) -> None:
+        late = time.perf_counter() - began > seconds
+        if late and result.examples and result.findings is None:
+            return  # Hypothesis cannot be told to draw no more, but drawing costs a millisecond
         inputs, findings = execute(case)
         if result.findings is None:
             result.outcomes[findings.outcome] += 1

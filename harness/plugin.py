@@ -41,6 +41,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--max-examples", type=int, metavar="N", help="examples of each kernel and check"
     )
     group.addoption(
+        "--seconds",
+        type=int,
+        metavar="N",
+        help="begin no case of a kernel and check after N seconds",
+    )
+    group.addoption(
         "--isolate",
         action="store_true",
         help="judge every case in a child process, so that a hang costs one case (slower)",

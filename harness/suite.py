@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 import os
 import time
 from collections.abc import Callable
@@ -45,7 +46,7 @@ class Suite:
 
         Raises UsageError or EnvironmentUnfit in one sentence; touches no GPU.
         """
-        for option in ("runs", "max_examples"):
+        for option in ("runs", "max_examples", "seconds"):
             value = config.getoption(option)
             least = 2 if option == "runs" else 1
             if value is not None and value < least:
@@ -135,6 +136,7 @@ class Suite:
             lane,
             execute=execute,
             max_examples=limit or profiles.examples(kernel.spec, check, lane.name, self._profile),
+            seconds=self._config.getoption("seconds") or math.inf,
         )
         report, path = "", None
         if result.findings is not None and result.inputs is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import functools
+import math
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -30,6 +31,7 @@ def run(
     *,
     chosen: Sequence[str],
     max_examples: int | None,
+    seconds: int | None,
     runs: int | None,
     tensors: Path | None,
     params: str | None,
@@ -40,8 +42,9 @@ def run(
     """Print a line for each check, and for each that fails its report and its record."""
     if params is not None and tensors is None:
         raise UsageError("--params is for captured tensors: give --tensors FILE as well")
-    if max_examples is not None and tensors is not None:
-        raise UsageError("--max-examples is for drawn cases: captured tensors are one case")
+    for name, limit in (("--max-examples", max_examples), ("--seconds", seconds)):
+        if limit is not None and tensors is not None:
+            raise UsageError(f"{name} is for drawn cases: captured tensors are one case")
     lanes.choose(lane)
     found = subject(kernel, specs, fault)
     if runs is not None:
@@ -59,7 +62,7 @@ def run(
         if inputs is not None:
             result = _judge(found, name, inputs, here)
         else:
-            result = _search(found, name, here, max_examples, fault)
+            result = _search(found, name, here, max_examples, seconds, fault)
         click.echo(_line(result))
         if result.findings is not None and result.inputs is not None:
             _record(found, result, versions, source, fault)
@@ -97,7 +100,12 @@ def _names(found: Found, chosen: Sequence[str]) -> Sequence[str]:
 
 
 def _search(
-    found: Found, check: str, lane: Lane, max_examples: int | None, fault: str | None
+    found: Found,
+    check: str,
+    lane: Lane,
+    max_examples: int | None,
+    seconds: int | None,
+    fault: str | None,
 ) -> Search:
     """Draw cases under the default profile; a bar shows how many were judged."""
     profiles.register()
@@ -122,6 +130,7 @@ def _search(
             max_examples=examples,
             base=settings.get_profile(profile),
             execute=execute,
+            seconds=seconds or math.inf,
         )
 
 

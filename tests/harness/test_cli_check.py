@@ -103,6 +103,15 @@ def test_bad_parameters_of_captured_tensors_are_one_sentence(
     refused(bitproof(*options), said)
 
 
+@pytest.mark.parametrize("option", ["--max-examples", "--seconds"])
+def test_captured_tensors_are_one_case(bitproof: Bitproof, tmp_path: Path, option: str) -> None:
+    """How many to draw, or for how long, has no meaning there."""
+    file = tmp_path / "layer.safetensors"
+    save_file({"x": torch.ones(3), "z": torch.ones(3)}, file)
+    options = ("check", "scale_add", "--spec", PAIR, "--tensors", str(file), option, "5")
+    refused(bitproof(*options), f"{option} is for drawn cases: captured tensors are one case")
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [

@@ -55,6 +55,27 @@ def test_a_right_kernel_passes_every_example() -> None:
     assert result.seconds > 0
 
 
+def test_no_case_is_begun_after_so_many_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first is, and a defect is shrunk to the end. Each case takes a second here."""
+    now = 0.0
+    monkeypatch.setattr(time, "perf_counter", lambda: now)
+
+    def slow(run: Run) -> Run:
+        def taking(tensors: Tensors, params: Params) -> dict[str, torch.Tensor]:
+            nonlocal now
+            now += 1.0
+            return run(tensors, params)
+
+        return taking
+
+    for seconds, examples in ((10, 11), (0, 1), (1000, 100)):
+        result = _search(variant(run=slow(scaled)), seconds=seconds)
+        assert (result.outcome, result.examples) == (Outcome.PASSED, examples)
+    result = _search(variant(run=slow(_wrong_from(2, 2))), seconds=20, max_examples=1000)
+    assert result.examples <= 21 < now
+    assert result.case == RowsCase(rows=2, columns=2, seed=0)
+
+
 @pytest.mark.parametrize(("rows", "columns"), [(1, 1), (3, 2), (8, 8)])
 def test_a_failure_shrinks_to_the_smallest_case(rows: int, columns: int) -> None:
     """Every field at its least, whatever case was met first."""

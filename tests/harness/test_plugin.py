@@ -203,6 +203,7 @@ def test_options_widen_and_narrow_a_run(run: Run) -> None:
         (["--lane", "gpu"], "ERROR: unknown lane 'gpu': choose one of cuda, interpreter*"),
         (["--runs", "1"], "ERROR: --runs must be at least 2, got 1"),
         (["--max-examples", "0"], "ERROR: --max-examples must be at least 1, got 0"),
+        (["--seconds", "0"], "ERROR: --seconds must be at least 1, got 0"),
         (
             ["--hypothesis-profile", "quick"],
             "ERROR: --hypothesis-profile quick: choose one of bitproof, bitproof-ci, bitproof-nightly",
