@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from hypothesis import HealthCheck, Phase, Verbosity, given, settings
+from hypothesis import HealthCheck, Phase, Verbosity, given, seed, settings
 from hypothesis.errors import FlakyFailure, HypothesisException
 
 from harness import checks
@@ -161,16 +161,18 @@ def search(
             result.case, result.inputs, result.findings = case, inputs, findings
             raise _Rejected
 
-    # As Hypothesis' pytest plugin does for each test: examples are kept, and seeds derived, for each
-    # kernel and check apart.
-    identity = f"{check} {spec.name}".encode()
-    judge._hypothesis_internal_add_digest = identity  # type: ignore[attr-defined]
+    identity = f"{check} {spec.name}"
+    # As Hypothesis' pytest plugin does for each test: examples are kept for each kernel and check apart.
+    judge._hypothesis_internal_add_digest = identity.encode()  # type: ignore[attr-defined]
     phases = (Phase.reuse, Phase.generate, Phase.shrink) if shrink else (Phase.generate,)
     base = base or settings()
     backend = STEADY if base.derandomize else base.backend
     chosen = settings(base, max_examples=max_examples, phases=phases, backend=backend, **_ALWAYS)
+    drawing = chosen(given(spec.drawn())(judge))
+    if base.derandomize:  # Hypothesis would derive a seed from the very text of `judge`
+        drawing = seed(identity)(drawing)
     try:
-        chosen(given(spec.drawn())(judge))()
+        drawing()
     except _Rejected:
         _narrow(result, execute)
     except FlakyFailure:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import importlib.util
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
-from harness import falsify
+from harness import checks, falsify
+from harness.case import Case, Inputs, build
+from harness.outcomes import Findings
 from harness.provider import STEADY, Steady
-from tests.harness.plain import SPEC, PlainLane
+from harness.spec import KernelSpec
+from tests.harness.plain import SPEC, PlainLane, variant
 
 CONSTANTS = "\n".join(f"X{i} = {10**12 + 7 * i}" for i in range(200))
 DRAW = """
@@ -66,3 +71,41 @@ def test_only_derandomised_searches_are_steady(
     base = settings(derandomize=derandomize, database=None)
     falsify.search(SPEC, "agreement", PlainLane(), max_examples=5, base=base)
     assert bool(asked) == derandomize
+
+
+def test_the_text_of_the_search_changes_nothing(tmp_path: Path) -> None:
+    """A comment more in what judges cases leaves them as they were; another kernel or check has others."""
+    text = Path(falsify.__file__).read_text()
+    edited = text.replace(
+        "inputs, findings = execute(case)\n", "inputs, findings = execute(case)  # !\n", 1
+    )
+    assert edited != text
+    (tmp_path / "edited.py").write_text(edited)
+    spec = importlib.util.spec_from_file_location("edited_falsify", tmp_path / "edited.py")
+    assert spec is not None
+    assert spec.loader is not None
+    other = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = other
+    try:
+        spec.loader.exec_module(other)
+        assert _cases(other.search, SPEC, "agreement") == _cases(falsify.search, SPEC, "agreement")
+    finally:
+        del sys.modules[spec.name]
+    renamed = variant(name="other")
+    assert _cases(falsify.search, renamed, "agreement") != _cases(falsify.search, SPEC, "agreement")
+    assert _cases(falsify.search, SPEC, "memory") != _cases(falsify.search, SPEC, "agreement")
+
+
+def _cases(search: Callable[..., object], spec: KernelSpec, check: str) -> list[Case]:
+    """What a derandomised search judges."""
+    judged: list[Case] = []
+    lane = PlainLane()
+
+    def execute(case: Case) -> tuple[Inputs, Findings]:
+        judged.append(case)
+        inputs = build(case, lane.device)
+        return inputs, checks.run(check, spec, inputs, lane)
+
+    base = settings(derandomize=True, database=None)
+    search(spec, check, lane, max_examples=20, base=base, execute=execute)
+    return judged
