@@ -168,11 +168,11 @@ def search(
     base = base or settings()
     backend = STEADY if base.derandomize else base.backend
     chosen = settings(base, max_examples=max_examples, phases=phases, backend=backend, **_ALWAYS)
-    drawing = chosen(given(spec.drawn())(judge))
+    drawing = given(spec.drawn())(judge)
     if base.derandomize:  # Hypothesis would derive a seed from the very text of `judge`
         drawing = seed(identity)(drawing)
     try:
-        drawing()
+        chosen(drawing)()
     except _Rejected:
         _narrow(result, execute)
     except FlakyFailure:
