@@ -19,7 +19,7 @@ from harness.outcomes import Findings, Outcome
 from harness.spec import KernelSpec, Params, Tensors
 from harness.strategies.floats import pattern
 from harness.strategies.gates import Gates
-from kernels import delta_chunk
+from kernels import delta_backward, delta_chunk
 from kernels.delta import (
     GDN2_CHUNK,
     GDN2_CHUNK_VJP,
@@ -114,6 +114,24 @@ def test_a_sequence_in_two_runs_is_one_run() -> None:
     for spec, lengths in ((GDN2_RECURRENT, (40, 50)), (GDN2_CHUNK, (40, 90))):
         case = case_of(spec, lengths=lengths, initial=True)
         applied(spec, case, "a sequence in two runs")
+
+
+def test_callers_may_leave_the_launch_to_us() -> None:
+    """With what was measured to be fastest, forward and backward agree with the oracle as well."""
+
+    def forward(tensors: Tensors, params: Params) -> dict[str, torch.Tensor]:
+        o, final, _ = delta_chunk.forward(*of_case(tensors, params), None)
+        return {"o": o, "final_state": final}
+
+    def backward(tensors: Tensors, params: Params) -> dict[str, torch.Tensor]:
+        x, options = of_case(tensors, params)
+        return delta_backward.backward(x, options, None, tensors["do"], tensors["dht"])
+
+    for specs, run in ((FORWARD, forward), (BACKWARD, backward)):
+        for spec in specs:
+            case = case_of(spec, lengths=(37, 28), groups=2, gates=REPORTED, initial=True)
+            found = judged(dataclasses.replace(spec, run=run), "agreement", case)
+            assert found.outcome is Outcome.PASSED, f"{spec.name}: {found.text}"
 
 
 def test_the_gradient_of_l_is_there_for_fp32_operands() -> None:
