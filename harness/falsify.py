@@ -6,7 +6,6 @@ Used by the properties, by the command line and by the fault runs; knows nothing
 from __future__ import annotations
 
 import collections
-import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -121,7 +120,7 @@ def search(
     shrink: bool = True,
     base: settings | None = None,
     execute: Execute | None = None,
-    seconds: float = math.inf,
+    seconds: float | None = None,
 ) -> Search:
     """Judge up to `max_examples` drawn cases; stop at the first defect, shrunk unless told otherwise.
 
@@ -145,7 +144,7 @@ def search(
         return result
 
     def judge(case: Case) -> None:
-        late = time.perf_counter() - began > seconds
+        late = seconds is not None and time.perf_counter() - began > seconds
         if late and result.examples and result.findings is None:
             return  # Hypothesis cannot be told to draw no more, but drawing costs a millisecond
         inputs, findings = execute(case)

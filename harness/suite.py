@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import math
 import os
 import time
 from collections.abc import Callable
@@ -136,7 +135,7 @@ class Suite:
             lane,
             execute=execute,
             max_examples=limit or profiles.examples(kernel.spec, check, lane.name, self._profile),
-            seconds=self._config.getoption("seconds") or math.inf,
+            seconds=self._config.getoption("seconds"),
         )
         report, path = "", None
         if result.findings is not None and result.inputs is not None:

@@ -71,14 +71,13 @@ def _moderate(inputs: Inputs) -> bool:
 
     What a token writes hides, in a sum, whatever is left of what was written long before it.
     """
-    x, rate = _raw(inputs)
-    match inputs.params["gate"]:
-        case "bounded":
-            deepest = -inputs.params["lower_bound"]
-        case "plain":
-            deepest = float((rate * torch.logaddexp(x, x * 0)).amax()) if x.numel() else 0.0
-        case _:
-            deepest = float(x.abs().amax()) if x.numel() else 0.0
+    if inputs.params["gate"] == "bounded":
+        deepest = -inputs.params["lower_bound"]
+    else:
+        x, rate = _raw(inputs)
+        plain = inputs.params["gate"] == "plain"
+        depth = rate * torch.logaddexp(x, x * 0) if plain else x.abs()
+        deepest = float(depth.amax()) if depth.numel() else 0.0
     return deepest <= _DEEPEST and deepest * (1 + _silence(inputs)) <= _FARTHEST
 
 

@@ -12,7 +12,7 @@ import triton.language as tl
 
 CHUNK = tl.constexpr(64)
 LEVELS = tl.constexpr(6)  # a chunk is halved so many times
-BLOCK_LEVEL = tl.constexpr(4)  # what is within blocks of 2^4 rows, with bounded gates in one go
+BLOCK_LEVEL = tl.constexpr(4)  # pairs within blocks of 2^4 rows need one product with bounded gates
 SHIFT = tl.constexpr(37.5)
 LOG2_E = tl.constexpr(1.4426950408889634)
 EPSILON = tl.constexpr(1e-6)

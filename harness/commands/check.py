@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import collections
 import functools
-import math
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -130,7 +129,7 @@ def _search(
             max_examples=examples,
             base=settings.get_profile(profile),
             execute=execute,
-            seconds=seconds or math.inf,
+            seconds=seconds,
         )
 
 

@@ -40,14 +40,6 @@ def parts(folder: Path, **fields: Any) -> str:
     return str(path)
 
 
-def refused(result: Result, said: str) -> None:
-    """Hold that a command ended with one sentence on standard error and status 2."""
-    assert result.exit_code == 2
-    assert said in result.stderr
-    assert len(result.stderr.splitlines()) == 1
-    assert result.stdout == ""
-
-
 def variant(write: Callable[[str, str], Path], **changes: str) -> str:
     """A spec file: the kernel with known errors, with these fields as written."""
     fields = ", ".join(f"{name}={value}" for name, value in changes.items())

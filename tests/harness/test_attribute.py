@@ -18,9 +18,9 @@ from tests.harness.attributing import (
     close,
     parts,
     plain,
-    refused,
     variant,
 )
+from tests.harness.command_line import refused
 from tests.harness.conftest import Write
 from tests.harness.storing import POINTS
 
