@@ -83,16 +83,9 @@ def row(kernel: str, fault: str | None, check: str, case: dict[str, Any]) -> Row
 
 def some(spec: Any) -> list[Any]:
     """A few cases of the spec's strategy, the last ones drawn being the less trivial."""
-    from hypothesis import Phase, given, settings
+    from harness import falsify
 
-    drawn: list[Any] = []
-
-    def keep(case: Any) -> None:
-        drawn.append(case)
-
-    chosen = settings(steady(), max_examples=8 * EACH, phases=[Phase.generate])
-    chosen(given(spec.cases())(keep))()
-    return drawn[-EACH:]
+    return falsify.drawn(spec, 8 * EACH)[-EACH:]
 
 
 def steady() -> Any:

@@ -18,7 +18,6 @@ from typing import Any
 import safetensors
 import safetensors.torch
 import torch
-from hypothesis import given
 from torch import Tensor
 
 from harness import case as cases
@@ -108,13 +107,8 @@ def digest(path: Path) -> str:
 
 def schema(spec: KernelSpec) -> Schema:
     """What `spec`'s strategy draws: the same cases every time."""
-    found: list[Any] = []
-
-    def draw(case: Any) -> None:
-        found.append(case)
-
-    falsify.steady(_DRAWN)(given(spec.drawn())(draw))()
-    simplest = found[0]  # Hypothesis begins with it
+    found = falsify.drawn(spec, _DRAWN)
+    simplest = found[0]
     drawn: list[dict[str, Tensor]] = [case.tensors(torch.device("cpu")) for case in found]
     names = sorted({name for tensors in drawn for name in tensors})
     return Schema(

@@ -97,9 +97,13 @@ _ALWAYS: dict[str, Any] = {
 }
 
 
-def steady(examples: int) -> settings:
-    """Settings that draw the same `examples` cases every time, and tell nothing: to see what is drawn."""
-    return settings(
+def drawn(spec: KernelSpec, examples: int) -> list[Case]:
+    """Up to `examples` cases of the spec's strategy, the simplest first: the same ones in every process.
+
+    SpecError where the strategy cannot make any.
+    """
+    found: list[Case] = []
+    chosen = settings(
         backend=STEADY,
         database=None,
         derandomize=True,
@@ -109,6 +113,19 @@ def steady(examples: int) -> settings:
         suppress_health_check=list(HealthCheck),
         verbosity=Verbosity.quiet,
     )
+
+    def draw(case: Case) -> None:
+        found.append(case)
+
+    try:
+        chosen(seed(f"drawn {spec.name}")(given(spec.drawn())(draw)))()
+    except HypothesisException as error:
+        raise _undrawable(spec, error) from error
+    return found
+
+
+def _undrawable(spec: KernelSpec, error: HypothesisException) -> SpecError:
+    return SpecError(f"spec {spec.name!r}: its cases cannot be drawn: {one_line(error)}")
 
 
 def search(
@@ -179,9 +196,7 @@ def search(
             raise
         result.findings = _unsteady(result.findings)
     except HypothesisException as error:
-        raise SpecError(
-            f"spec {spec.name!r}: its cases cannot be drawn: {one_line(error)}"
-        ) from error
+        raise _undrawable(spec, error) from error
     result.seconds = time.perf_counter() - began
     return result
 

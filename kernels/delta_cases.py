@@ -294,13 +294,14 @@ def delta_cases(draw: Any, *, kind: Kind, chunked: bool, gradient: bool) -> Delt
     heads, groups, keys, values = chosen.pop("size")
     absent, gate = chosen.pop("absent"), chosen.pop("gate")
     style: _Style = draw(st.sampled_from(("any", "reported", "lasting", "any", "reported")))
+    # Drawn whether or not they are used: what shrinks by a choice must not shift the others.
+    any_dtype: Dtype = draw(st.sampled_from(("bf16", "fp16", "fp32")))
+    operands: correlated.Kind = draw(st.sampled_from(correlated.KINDS))
+    erase: Erase = draw(st.sampled_from(("usual", "sparse", "doubled", "zero")))
     if style == "reported" and not _on_card():
         chosen |= {"dtype": "bf16", "normalise": True, "initial": False}
     if style == "lasting" and not _on_card():
-        chosen |= {"dtype": draw(st.sampled_from(("bf16", "fp16", "fp32"))), "precision": "fp32"}
-    # Drawn whether or not they are used: what shrinks by a choice must not shift the others.
-    operands: correlated.Kind = draw(st.sampled_from(correlated.KINDS))
-    erase: Erase = draw(st.sampled_from(("usual", "sparse", "doubled", "zero")))
+        chosen |= {"dtype": any_dtype, "precision": "fp32"}
     return DeltaCase(
         kind=kind,
         lengths=draw(packed.lengths(sequences=5, most=draw(st.sampled_from(_budgets(chunked))))),

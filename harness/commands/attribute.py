@@ -8,13 +8,12 @@ import json
 import math
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 import torch
-from hypothesis import given
 from rich.bar import Bar
 from rich.console import Console
 from rich.table import Table
@@ -23,7 +22,7 @@ from torch import Tensor
 from harness import attribution, captured, falsify, lanes, reports
 from harness import case as cases
 from harness.attribution import Attribution, Model, Promotions
-from harness.case import Inputs, build
+from harness.case import Case, Inputs, build
 from harness.commands import chart
 from harness.commands.screen import progress
 from harness.commands.subject import status, subject
@@ -168,16 +167,14 @@ def _both(
     return Model(spec=found.spec, inputs=inputs, output=output), ran
 
 
-def _drawn(spec: KernelSpec) -> Iterator[Any]:
+def _drawn(spec: KernelSpec) -> list[Case]:
     """Cases that the spec's strategy draws, the same every time, those with the most elements first."""
-    drawn: list[Any] = []
-    falsify.steady(_DRAWN)(given(spec.drawn())(lambda case: drawn.append(case)))()
 
-    def size(case: Any) -> int:
+    def size(case: Case) -> int:
         made = build(case, torch.device("cpu")).tensors
         return sum(tensor.numel() for tensor in made.values())
 
-    yield from sorted(drawn, key=size, reverse=True)
+    return sorted(falsify.drawn(spec, _DRAWN), key=size, reverse=True)
 
 
 def _read(path: Path, spec: KernelSpec) -> Any:

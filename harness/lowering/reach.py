@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from hypothesis import given
 from torch import Tensor
 from triton import knobs
 from triton.runtime.autotuner import Autotuner
@@ -71,16 +70,12 @@ class Reached:
 
 
 def reach(spec: KernelSpec, target: Target, *, examples: int) -> Reached:
-    """Run `spec`'s launcher on up to `examples` derandomised cases, compiling for `target`."""
+    """Run `spec`'s launcher on up to `examples` cases, compiling for `target`."""
     watcher = _Watcher(spec=spec)
     silent.install(target, watcher.launched)
-
-    def survey(case: Case) -> None:
-        watcher.run(case)
-
-    survey.__name__ = f"lowering_{spec.name}"  # part of what the derandomised cases are drawn from
     with watcher.listening():
-        falsify.steady(examples)(given(spec.drawn())(survey))()
+        for case in falsify.drawn(spec, examples):
+            watcher.run(case)
         watcher.wanted, watcher.result.unseen = covering(watcher.facts, spec.lowering.most)
         _forget_measurements()
         for case in dict.fromkeys(watcher.cases[variant] for variant in sorted(watcher.wanted)):

@@ -364,5 +364,13 @@ def _no_cases() -> st.SearchStrategy[RowsCase]:
 )
 def test_cases_that_cannot_be_drawn_are_the_specs_mistake(cases: Any, message: str) -> None:
     """One sentence that names the spec, not a verdict on its kernel."""
-    with pytest.raises(SpecError, match=f"spec 'scaled_rows': {message}"):
-        _search(variant(cases=cases))
+    for draw in (_search, lambda spec: falsify.drawn(spec, 8)):
+        with pytest.raises(SpecError, match=f"spec 'scaled_rows': {message}"):
+            draw(variant(cases=cases))
+
+
+def test_what_is_drawn_to_be_looked_at_begins_with_the_simplest() -> None:
+    """And judges nothing; as many as asked for."""
+    cases = falsify.drawn(SPEC, 20)
+    assert len(cases) == 20
+    assert cases[0] == RowsCase(rows=1, columns=1)
