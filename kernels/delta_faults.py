@@ -359,6 +359,13 @@ TOKENS = (
         "EPSILON)",
         f"EPSILON)\n        x = x{_BF16}",
     ),
+    fault(
+        "recurrent",
+        "unit",
+        "normalises in bf16",
+        "x / tl.sqrt_rn(tl.sum(x * x, 0) + EPSILON)",
+        f"(x / tl.sqrt_rn(tl.sum(x * x, 0) + EPSILON){_BF16}){_BF16}",
+    ),
     fault("tiles", "factor", "takes e for an absent A_log's factor", "a = 1.0", "a = 2.7182817"),
     fault(
         "recurrent",

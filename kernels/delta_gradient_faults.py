@@ -150,6 +150,13 @@ GRADIENTS = (
         "torch.empty_like(operand)",
         "torch.empty_like(operand, dtype=torch.float32)",
     ),
+    fault(
+        "backward",
+        "_operand_gradients",
+        "answers with dg in fp32 whatever the gate",
+        "dg = torch.empty_like(x.g)",
+        "dg = torch.empty_like(x.g, dtype=torch.float32)",
+    ),
 )
 SCALAR_GRADIENTS = (
     fault(
@@ -172,6 +179,13 @@ SCALAR_GRADIENTS = (
         "scales dbeta by a quarter more",
         "dbeta.sum(-1)",
         "(dbeta.sum(-1) * 1.25)",
+    ),
+    fault(
+        "backward",
+        "_operand_gradients",
+        "answers with dbeta in fp32 whatever beta",
+        "dbeta.sum(-1).to(x.b.dtype)",
+        "dbeta.sum(-1)",
     ),
     fault(
         "gradients",

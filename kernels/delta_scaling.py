@@ -1,7 +1,7 @@
-"""Relations of the gated delta rule that hold bit for bit where v or do is multiplied by a power of two.
+"""Relations of the gated delta rule that hold bit for bit where v or do is multiplied by -8.
 
-A power of two moves through sums and products exactly, unless something comes near the end of its type;
-most of what is here says where nothing does.
+A sign and a power of two move through sums and products exactly, unless something comes near the end of its
+type; most of what is here says where nothing does. A sum that is zero is +0 whatever its terms' signs were.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from harness.case import Inputs
 from harness.spec import Invariance, Tensors
 from kernels.delta_packing import SUMS, lengths
 
-_FACTOR = 2.0**3
+_FACTOR = -(2.0**3)
 # One decay of e^-20, several that come to e^-60, or one derivative of e^-40, stay far from 2^-126.
-_DEEPEST, _FARTHEST, _STEEPEST = 20.0, 60.0, 40.0
+_DEEPEST, _FARTHEST, _STEEPEST, _SLOWEST = 20.0, 60.0, 40.0, 2.0**-8
 
 
 def values_scaled() -> Invariance:
-    """v and the initial state times 2^3 give o and the final state times 2^3.
+    """v and the initial state times -8 give o and the final state times -8.
 
     Applies where products stay far from the ends of their types: not to fp16, nor where a state decays far
     before something is written to it again.
@@ -30,11 +30,16 @@ def values_scaled() -> Invariance:
     def relate(found: Tensors, inputs: Inputs) -> Tensors:
         return {name: tensor * _FACTOR for name, tensor in found.items()}
 
-    return Invariance(name="v times 8", transform=_scaled("v", "initial_state"), relate=relate)
+    return Invariance(
+        name="v times -8",
+        transform=_scaled("v", "initial_state"),
+        relate=relate,
+        signed_zeros=False,
+    )
 
 
 def gradients_scaled() -> Invariance:
-    """Gradients of o and of the final state times 2^3 give every gradient times 2^3.
+    """Gradients of o and of the final state times -8 give every gradient times -8.
 
     Applies where `values_scaled` does; where a gate is so saturated that its derivative may be
     subnormal, not to gradients of the gate.
@@ -44,7 +49,9 @@ def gradients_scaled() -> Invariance:
         lost = () if _sloping(inputs) else ("dg", *SUMS)
         return {name: tensor * _FACTOR for name, tensor in found.items() if name not in lost}
 
-    return Invariance(name="do times 8", transform=_scaled("do", "dht"), relate=relate)
+    return Invariance(
+        name="do times -8", transform=_scaled("do", "dht"), relate=relate, signed_zeros=False
+    )
 
 
 def _scaled(rows: str, states: str) -> Callable[[Inputs], Inputs | None]:
@@ -99,12 +106,15 @@ def _longest_gap(written: Tensor) -> int:
 
 
 def _sloping(inputs: Inputs) -> bool:
-    """Whether no derivative of a gate, at least e^-|x| of a plain one, comes near them either."""
+    """Whether no derivative of a gate, at least e^-|x| of a plain one, comes near them either.
+
+    A gate's derivative has its rate as a factor, which may be subnormal itself.
+    """
     if inputs.params["gate"] == "log":
         return True
     x, rate = _raw(inputs)
     steep = x * rate if inputs.params["gate"] == "bounded" else x
-    return bool((steep.abs() <= _STEEPEST).all())
+    return bool((steep.abs() <= _STEEPEST).all() and (rate >= _SLOWEST).all())
 
 
 def _raw(inputs: Inputs) -> tuple[Tensor, Tensor]:

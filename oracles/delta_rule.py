@@ -151,7 +151,10 @@ def rounded_points(tensors: Tensors, params: Params, points: tuple[str, ...]) ->
 
 
 def recurrent(tensors: Tensors, params: Params) -> dict[str, Modelled]:
-    """o and final_state of the kernel that goes token by token: all that is rounded is o."""
+    """o and final_state of the kernel that goes token by token: all that is rounded is o.
+
+    With the limits that params["limits"] names by output, as `forward` and `vjp` have them too.
+    """
     p = problem(tensors, params)
     dtype = tensors["v"].dtype
 
@@ -170,13 +173,19 @@ def recurrent(tensors: Tensors, params: Params) -> dict[str, Modelled]:
             exactly[None],
             share * (coarse[name] - exactly),
             dtype if name == "o" else torch.float32,
+            limit=_limit(params, name),
         )
         for name, exactly in value.items()
     }
 
 
+def _limit(params: Params, name: str) -> float | None:
+    limits: Mapping[str, float] = params.get("limits", {})
+    return limits.get(name)
+
+
 def forward(tensors: Tensors, params: Params) -> dict[str, Modelled]:
-    """o and final_state of the chunked kernel; o has the limit that params["limit"] names, if any."""
+    """o and final_state of the chunked kernel."""
     p = problem(tensors, params)
     found = delta.recurrence(p.x, p.scale, p.initial, p.lengths)
     value = _outputs(p, found.o, found.final)
@@ -190,7 +199,7 @@ def forward(tensors: Tensors, params: Params) -> dict[str, Modelled]:
             samples[name],
             share * (coarse[name] - exactly),
             dtype if name == "o" else torch.float32,
-            limit=params.get("limit") if name == "o" else None,
+            limit=_limit(params, name),
         )
         for name, exactly in value.items()
     }
@@ -253,7 +262,9 @@ def vjp(tensors: Tensors, params: Params) -> dict[str, Modelled]:
             if terms in cancelled:
                 arithmetic = arithmetic + share * COARSE * cancelled[terms].abs()
             floor = _summed(value[terms], samples[terms], arithmetic)
-        answers[name] = _answer(value[name], samples[name], floor, types[name])
+        answers[name] = _answer(
+            value[name], samples[name], floor, types[name], limit=_limit(params, name)
+        )
     return answers
 
 

@@ -60,7 +60,7 @@ class Gates:
     bound  fp32 pattern of the lower bound: of a bounded gate, and of log-decays that saturate
     bits   fp32 patterns of the steps
     rate   e^A_log: usual (from 1 to 16), absent, or extreme (infinite and subnormal by turns, for which
-           only the forward pass of a bounded gate is defined)
+           only a bounded gate is defined)
     seed   of every number
     """
 
@@ -88,13 +88,6 @@ class Gates:
     def lower_bound(self) -> float:
         """The bound as a number, exact in fp32."""
         return floats.number(self.bound)
-
-    @property
-    def moderate(self) -> bool:
-        """Whether nothing about them is chosen to be extreme: no log-decay is much below -5."""
-        if self.rate == "extreme" or self.kind in ("edges", "steps"):
-            return False
-        return self.gate != "plain" or self.kind == "gentle"
 
     def build(self, positions: Tensor, heads: int, width: int, dtype: Dtype) -> dict[str, Tensor]:
         """g [T, heads, width], in fp32 or, if raw, in `dtype`; and a raw gate's parameters.
@@ -192,10 +185,9 @@ def gates(
     gate: Gate,
     *,
     kinds: tuple[Kind, ...] = KINDS,
-    gradient: bool = False,
     absent: bool = False,
 ) -> Gates:
-    """`Gates` of one gate, for a backward pass too if `gradient`, without A_log if `absent`.
+    """`Gates` of one gate, without A_log if `absent`.
 
     Shrinks toward the first of `kinds`, with the bound -5. Only with all kinds are rates extreme.
     """
@@ -203,7 +195,7 @@ def gates(
     bits = draw(st.sampled_from(_LOG_STEPS if gate == "log" else _RAW_STEPS))
     extreme = draw(st.sampled_from((False, False, False, True)))
     rate: Rate = "absent" if absent else "usual"
-    if extreme and kinds == KINDS and gate == "bounded" and not gradient and not absent:
+    if extreme and kinds == KINDS and gate == "bounded" and not absent:
         rate = "extreme"
     return Gates(
         gate=gate,

@@ -74,7 +74,7 @@ def test_only_derandomised_searches_are_steady(
 
 
 def test_the_text_of_the_search_changes_nothing(tmp_path: Path) -> None:
-    """A comment more in what judges or takes cases leaves them as they were; another kernel or check has others."""
+    """A comment more in what judges or takes cases leaves them; another kernel or check has others."""
     text = Path(falsify.__file__).read_text()
     edited = text.replace(
         "inputs, findings = execute(case)\n", "inputs, findings = execute(case)  # !\n", 1

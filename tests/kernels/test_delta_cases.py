@@ -92,7 +92,7 @@ def test_every_case_builds_what_the_contract_names(case):
     built = build(case, CPU)
     found = {name: (tuple(x.shape), x.dtype) for name, x in built.tensors.items()}
     assert found == expected
-    names = {"scale", "gate", "lower_bound", "normalise", "state_v_first", "precision", "limit"}
+    names = {"scale", "gate", "lower_bound", "normalise", "state_v_first", "precision", "limits"}
     assert set(built.params) == names | ({"retain"} if case.gradient else set())
 
 
@@ -180,11 +180,37 @@ REPORTED = DeltaCase(
     ],
     ids=lambda odd: next(iter(odd)),
 )
-def test_the_contract_s_limit_is_for_ordinary_correlated_operands(odd):
-    """0.008 for those of the report, nothing where something else about the case is odd."""
-    assert REPORTED.params()["limit"] == 0.008
-    assert dataclasses.replace(REPORTED, gates=Gates()).params()["limit"] == 0.008
-    assert dataclasses.replace(REPORTED, **odd).params()["limit"] is None
+def test_the_report_s_limit_is_for_ordinary_correlated_operands(odd):
+    """0.008 of o for those of the report, nothing where something else about the case is odd."""
+    assert REPORTED.params()["limits"] == {"o": 0.008}
+    assert dataclasses.replace(REPORTED, gates=Gates()).params()["limits"] == {"o": 0.008}
+    assert dataclasses.replace(REPORTED, **odd).params()["limits"] == {}
+    assert dataclasses.replace(REPORTED, gradient=True).params()["limits"] == {}
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"lengths": (63,)},
+        {"operands": "leaning"},
+        {"dtype": "bf16"},
+        {"normalise": False},
+        {"tiny": True},
+        {"erase": "sparse"},
+        {"gates": Gates(kind="saturated")},
+        {"gates": Gates(gate="bounded", rate="extreme")},
+    ],
+    ids=lambda odd: next(iter(odd)),
+)
+@pytest.mark.parametrize("kind", ["gdn2", "kda"])
+def test_upstream_s_tolerances_are_for_ordinary_operands(kind, odd):
+    """Those of its tests, in fp16 or fp32, for outputs and gradients; nothing where a case is odd."""
+    case = DeltaCase(kind=kind, lengths=(40, 24), dtype="fp16")
+    limits = case.params()["limits"]
+    assert limits["o"] == limits["final_state"] == 0.005
+    assert limits["dq"] == limits["d_initial_state"] == {"gdn2": 0.01, "kda": 0.008}[kind]
+    assert limits["dg"] == limits["dbeta" if kind == "kda" else "db"] == 0.02
+    assert dataclasses.replace(case, **odd).params()["limits"] == {}
 
 
 OPTIONS = {
@@ -196,7 +222,8 @@ OPTIONS = {
     *("zero erasing", "bf16", "fp16", "fp32", "2 warps", "4 warps", "8 warps", "misaligned"),
     *("no tokens", "an empty sequence first", "an empty sequence last", "one token"),
     *("an empty sequence between", "a sub-chunk less one", "several sequences"),
-    *("of unequal lengths", "a cut inside a chunk", "the contract's limit"),
+    *("of unequal lengths", "a cut inside a chunk", "extreme A_log"),
+    "upstream's tolerances",
 }
 CHUNKED = {
     *("targeted precision", "upstream precision", "a whole chunk", "a chunk less one"),
@@ -211,7 +238,7 @@ def test_a_run_meets_every_kind_of_case(knobs, lane):
     for case in _drawn(500, **knobs):
         met.update(case.features())
     wanted = OPTIONS | (CHUNKED if knobs["chunked"] else set())
-    wanted |= {"intermediates retained"} if knobs["gradient"] else {"extreme A_log"}
+    wanted |= {"intermediates retained"} if knobs["gradient"] else {"the report's limit"}
     assert {feature for feature in wanted if not met[feature]} == set()
 
 
@@ -265,7 +292,7 @@ ON_CARD = {
 
 
 def test_the_inputs_of_public_reports_are_reached(lane):
-    """The kinds of input that broke chunked kernels, none of which the strategy is told.
+    """The kinds of input that broke chunked kernels: of them the strategies know single values alone.
 
     In 1500 examples; on a card also two long sequences around an empty one, and 500 tokens.
     """

@@ -152,16 +152,23 @@ def test_answers_have_the_shapes_of_what_they_answer_for(
     if v_first:
         for name in ("initial_state", "dht"):
             tensors[name] = tensors[name].transpose(-1, -2).contiguous()
-    params = {**PLAIN, "gate": "plain", "state_v_first": v_first, "limit": 0.008}
+    params = {
+        **PLAIN,
+        "gate": "plain",
+        "state_v_first": v_first,
+        "limits": {"o": 0.008, "dq": 0.01},
+    }
     found = delta_rule.forward(tensors, params)
     assert {name: answer.shape for name, answer in found.items()} == {
         "o": tuple(tensors["v"].shape),
         "final_state": tuple(tensors["initial_state"].shape),
     }
     assert (found["o"].limit, found["final_state"].limit) == (0.008, None)
-    del params["limit"]
-    assert delta_rule.forward(tensors, params)["o"].limit is None
+    assert delta_rule.recurrent(tensors, params)["o"].limit == 0.008
     found = delta_rule.vjp(tensors, params)
+    assert (found["dq"].limit, found["dk"].limit) == (0.01, None)
+    del params["limits"]
+    assert delta_rule.forward(tensors, params)["o"].limit is None
     sources = {"q", "k", "v", "g", "A_log", "dt_bias", *({"beta"} if scalar else {"b", "w"})}
     expected = {f"d{name}": tuple(tensors[name].shape) for name in sources}
     expected["d_initial_state"] = tuple(tensors["initial_state"].shape)
