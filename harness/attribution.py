@@ -26,7 +26,10 @@ from oracles import formats
 from oracles.formats import Floats
 
 Tell = Callable[[int, str], None]
+"""(how many are done, a note to show beside that): called after each step."""
+
 Watch = Callable[[str, int], contextlib.AbstractContextManager[Tell]]
+"""(title, how many there are in all): a context that gives the `Tell` of that work."""
 
 
 @dataclass(kw_only=True)

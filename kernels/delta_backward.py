@@ -36,10 +36,13 @@ def backward(
 ) -> dict[str, Tensor]:
     """Gradients by name: dq, dk, dv, dg, db and dw or dbeta in their operands' types, the rest in fp32.
 
-    `do` is [T, HV, V] as v, `dfinal` fp32 like the final state. Without `saved` the forward pass's
-    intermediates are computed again. d_initial_state is there even where there was no initial state, and
-    with raw gates dA_log and ddt_bias even where there is no such parameter: those at zero. ValueError
-    where `do` or `dfinal` do not fit.
+    `do` is [T, HV, V] as v, `dfinal` fp32 like the final state. `saved` must be what `forward` retained of
+    the same operands and options, which is not checked; without it the forward pass's intermediates are
+    computed again. d_initial_state is there even where there was no initial state, and with raw gates dA_log
+    and ddt_bias even where there is no such parameter: those at zero.
+
+    ValueError where `do` or `dfinal` do not fit and, without `saved`, as `require_assembler` raises it;
+    AssertionError where `saved` has no states or v_new.
     """
     x.require_gradients(do, dfinal)
     if saved is None:
@@ -95,6 +98,10 @@ def _operand_gradients(
     scale: float,
     launch: Launch | None,
 ) -> dict[str, Tensor]:
+    """All gradients but the initial state's, by name, from those of o, of v_new and of states at chunk ends.
+
+    `dv_new` is [chunks, HV, 64, padded V], `dstates` [chunks, HV, padded K, padded V], in the policy's types.
+    """
     stored = stored_types(options.precision, x.v.dtype)
     meta, padded_v = x.meta, x.padded_values
     chunks, padded_k = x.most_chunks, meta["PADDED_K"]

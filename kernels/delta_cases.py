@@ -86,7 +86,7 @@ class DeltaCase:
         return sum(self.lengths) + self.slack
 
     def tensors(self, device: torch.device) -> dict[str, Tensor]:
-        """q, k, v, g, b and w or beta, cu_seqlens; what the options add: see `kernels.delta_chunk`."""
+        """q, k, v, g, b and w or beta, cu_seqlens; what the options add: see `kernels.delta_contract`."""
         t, hv = self.rows, self.heads * self.groups
         places = packed.positions(self.lengths, self.slack, device)
         built = {

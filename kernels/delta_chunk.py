@@ -47,7 +47,18 @@ _SHARED = 200 * 2**10
 
 @dataclass(frozen=True, kw_only=True)
 class Saved:
-    """A forward pass's intermediates by chunk and value head, in the types that the policy gives them."""
+    """A forward pass's intermediates: contiguous workspaces [chunks, HV, ...] by chunk and value head.
+
+    scores, inverse  [.., 64, 64]; scores include the scale
+    wy, qg, kg       [.., 64, padded K]
+    u, v_new         [.., 64, padded V]
+    decay            [.., 64, padded K] in fp32: cumulative log-decay, natural log
+    states           [.., padded K, padded V] at chunk starts, K first whatever `state_v_first`
+
+    There is room for `Operands.most_chunks`; what lies past the last chunk is not written. Types are the
+    policy's, which calls wy w and states state: fp32 for what it names, v's for the rest. states and v_new
+    are None where they were not kept.
+    """
 
     scores: Tensor
     wy: Tensor
@@ -65,7 +76,8 @@ def forward(
 ) -> tuple[Tensor, Tensor, Saved | None]:
     """(o [T, HV, V] as v, final state fp32, what the backward pass can use again if `retain`).
 
-    `launch` None takes what is fastest; its block has nothing to say.
+    The final state is [N, HV, K, V], or [N, HV, V, K] with `state_v_first`. `launch` None takes what is
+    fastest; its block has nothing to say. ValueError as `require_assembler` raises it.
     """
     saved = prepare(x, options, launch, keep=retain)
     o = torch.empty_like(x.v)
@@ -75,7 +87,10 @@ def forward(
 
 
 def prepare(x: Operands, options: Options, launch: Launch | None, *, keep: bool) -> Saved:
-    """Everything up to the pass over states; with room for states and v_new if `keep`."""
+    """Everything up to the pass over states; with room for states and v_new, unwritten, if `keep`.
+
+    ValueError on a card whose assembler spoils these kernels, see `require_assembler`.
+    """
     require_assembler(x.q.device, triton.__version__)
     stored = stored_types(options.precision, x.v.dtype)
     meta, padded_v = x.meta, x.padded_values
@@ -182,7 +197,10 @@ def fill_states(
     o: Tensor | None,
     final: Tensor | None,
 ) -> None:
-    """The pass over states, into `o` and `final`, and into what `saved` keeps, where these are given."""
+    """The pass over states, into `o` and `final`, and into what `saved` keeps, where these are given.
+
+    `o` is [T, HV, V] as v, zeros in nobody's rows; `final` is fp32 of `Operands.state_shape`.
+    """
     stored = stored_types(options.precision, x.v.dtype)
     padded_v = x.padded_values
     block_v = state_columns(x)

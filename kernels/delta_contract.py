@@ -10,6 +10,9 @@ value heads:
     b, w            [T, HV, K], [T, HV, V]; or beta [T, HV] in place of both
     initial_state   [N, HV, K, V]   fp32, [N, HV, V, K] with `state_v_first`; zeros where there is none
     A_log, dt_bias  [HV], [HV, K]   fp32, for raw gates; a bounded gate may lack A_log, any gate dt_bias
+
+`cu_seqlens` must begin at 0, never fall, and end at T at most. That is not checked: checking would wait for
+the device.
 """
 
 from __future__ import annotations
@@ -36,7 +39,11 @@ _GATES = ("log", "plain", "bounded")
 class Options:
     """What is not a tensor; `scale` None is K^-1/2.
 
-    `bounded` promises that no log-decay is below -5, as a bounded gate's never is; it saves time.
+    `lower_bound` is the least log-decay of a bounded gate: natural log, per token.
+
+    `bounded` promises that no log-decay is below -5, as a bounded gate's never is; it saves time. Where that
+    is broken, factors pass e^37.5 (see `kernels.delta_tiles.near_factors`); beyond e^88 they are infinite,
+    and results may be NaN.
 
     ValueError: an unknown gate; a bound outside [-5, 0) for a bounded one.
     """

@@ -119,7 +119,13 @@ def of_products(
     PADDED_V: tl.constexpr,
     BLOCK_V: tl.constexpr,
 ):
-    """Writes dv, dw (or beta's second share, [T, HEADS, 2]) and fp32 workspaces."""
+    """Writes dv, dw (or beta's second share, [T, HEADS, 2]) and fp32 workspaces [chunks, HEADS, ...].
+
+    dv and dw are [T, HEADS, V] in their own types. The workspaces: dq, dk and derase [.., 64, PADDED_K], what
+    the gradients of q, k and b * k get by way of states; dpairs [.., 128, 64], the gradients of scores, times
+    the scale, above those of L; dlast [.., PADDED_K], what states give to the last row's dG. Reads decay,
+    inverse, states and v_new of a forward pass, what `pass_gradients` writes, and do [T, HEADS, V].
+    """
     number, head = tl.program_id(0), tl.program_id(1)
     sequence, first, end = find_chunk(cu_ptr, tokens, sequences, number, N)
     if sequence >= sequences:
@@ -220,6 +226,9 @@ def of_scores(
     BLOCK_K: tl.constexpr,
 ):
     """Writes the gradients of unit q and k per value head in fp32, dg, db, and shares of the parameters'.
+
+    The first four are [T, HEADS, K], dg and db in their own types. Reads decay and the workspaces that
+    `of_products` writes.
 
     db is beta's first share, [T, HEADS, 2], where the gate is SCALAR. The shares of A_log [chunks, HEADS] and
     of dt_bias [chunks, HEADS, PADDED_K] are None where there is no gate.

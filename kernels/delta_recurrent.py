@@ -59,7 +59,11 @@ def recurrent(
     PADDED_K: tl.constexpr,
     BLOCK_V: tl.constexpr,
 ):
-    """Sequence `program_id(2)`, value head `program_id(1)`, columns `program_id(0)` of the state."""
+    """Sequence `program_id(2)`, value head `program_id(1)`, columns `program_id(0)` of the state.
+
+    Writes o [T, HEADS, V] in its own type, zeros in nobody's rows, and the final state in fp32,
+    [sequences, HEADS, K, V], its last two axes swapped if V_FIRST.
+    """
     first_column, head, sequence = (
         tl.program_id(0) * BLOCK_V,
         tl.program_id(1),
@@ -110,7 +114,10 @@ def recurrent(
 
 
 def forward(x: Operands, options: Options, launch: Launch) -> tuple[Tensor, Tensor]:
-    """(o [T, HV, V] as v, final state fp32); `options.precision` has nothing to say here."""
+    """(o [T, HV, V] as v, final state fp32); `options.precision` has nothing to say here.
+
+    `launch` may not be None, as it may by chunks; its block has nothing to say.
+    """
     o = torch.empty_like(x.v)
     final = x.q.new_empty(x.state_shape, dtype=torch.float32)
     block = min(BLOCK_V, x.padded_values)

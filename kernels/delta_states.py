@@ -63,7 +63,12 @@ def pass_states(
     PADDED_V: tl.constexpr,
     BLOCK_V: tl.constexpr,
 ):
-    """Writes o and the final state where `o_ptr` is given, states and v_new where `states_ptr` is."""
+    """Writes o where `o_ptr` is given, the final state where `final_ptr` is, the rest where `states_ptr` is.
+
+    o is [T, HEADS, V] in its own type, the final state fp32. The rest are workspaces [chunks, HEADS, ...]:
+    states [.., PADDED_K, PADDED_V] in STATE, v_new [.., 64, PADDED_V] in V_NEW. Reads u, shaped as v_new; wy,
+    qg, kg and, in fp32, decay [.., 64, PADDED_K]; scores [.., 64, 64].
+    """
     column, head, sequence = tl.program_id(0) * BLOCK_V, tl.program_id(1), tl.program_id(2)
     first, end, chunk = find_sequence(cu_ptr, tokens, sequences, sequence, N)
     if sequence == sequences:
@@ -128,7 +133,11 @@ def pass_gradients(
     PADDED_V: tl.constexpr,
     BLOCK_V: tl.constexpr,
 ):
-    """From the last chunk to the first: the gradients of v_new, of states at chunk ends, of initial ones."""
+    """From the last chunk to the first: the gradients of v_new, of states at chunk ends, of initial ones.
+
+    They are [chunks, HEADS, 64, PADDED_V] in DV_NEW, [chunks, HEADS, PADDED_K, PADDED_V] in DSTATE, and fp32.
+    Reads wy, qg, kg, scores and decay as `pass_states` does, do [T, HEADS, V], and dfinal in fp32.
+    """
     column, head, sequence = tl.program_id(0) * BLOCK_V, tl.program_id(1), tl.program_id(2)
     first, end, chunk = find_sequence(cu_ptr, tokens, sequences, sequence, N)
     number = sequence * HEADS + head

@@ -52,7 +52,10 @@ def decays(
     PADDED_K: tl.constexpr,
     BLOCK_K: tl.constexpr,
 ):
-    """Writes the cumulative log-decay of chunk `program_id(0)`; rows past its end repeat the last."""
+    """Writes the cumulative log-decay of chunk `program_id(0)`; rows past its end repeat the last.
+
+    fp32 [chunks, HEADS, 64, PADDED_K], natural log, zero in columns past K.
+    """
     number, head, column = tl.program_id(0), tl.program_id(1), tl.program_id(2) * BLOCK_K
     sequence, first, end = find_chunk(cu_ptr, tokens, sequences, number, N)
     if sequence >= sequences:
@@ -143,7 +146,11 @@ def relate(
     PADDED_K: tl.constexpr,
     BLOCK_K: tl.constexpr,
 ):
-    """Writes scores, q and k with their decays, of chunk `program_id(0)` and value head `program_id(1)`."""
+    """Writes scores, q and k with their decays, of chunk `program_id(0)` and value head `program_id(1)`.
+
+    Scores are [chunks, HEADS, 64, 64], qg and kg [chunks, HEADS, 64, PADDED_K], each in its workspace's type;
+    reads decay, fp32, shaped as qg.
+    """
     number, head = tl.program_id(0), tl.program_id(1)
     sequence, first, end = find_chunk(cu_ptr, tokens, sequences, number, N)
     if sequence >= sequences:
@@ -195,7 +202,10 @@ def solve(
     PADDED_K: tl.constexpr,
     BLOCK_K: tl.constexpr,
 ):
-    """Writes (I + L)^-1 of chunk `program_id(0)` and value head `program_id(1)`."""
+    """Writes (I + L)^-1 of chunk `program_id(0)` and value head `program_id(1)`.
+
+    [chunks, HEADS, 64, 64], in the workspace's type; reads decay [chunks, HEADS, 64, PADDED_K] in fp32.
+    """
     number, head = tl.program_id(0), tl.program_id(1)
     sequence, first, end = find_chunk(cu_ptr, tokens, sequences, number, N)
     if sequence >= sequences:
@@ -245,7 +255,11 @@ def represent(
     BLOCK_K: tl.constexpr,
     BLOCK_V: tl.constexpr,
 ):
-    """Writes the WY representation, u and w, of the same chunk and value head."""
+    """Writes the WY representation, u and w, of the same chunk and value head.
+
+    u is [chunks, HEADS, 64, PADDED_V], w [chunks, HEADS, 64, PADDED_K], each in its workspace's type; reads
+    what `decays` and `solve` write.
+    """
     number, head = tl.program_id(0), tl.program_id(1)
     sequence, first, end = find_chunk(cu_ptr, tokens, sequences, number, N)
     if sequence >= sequences:

@@ -42,7 +42,10 @@ class Tokens:
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """o [T, H, V], rows that are nobody's zero; final [N, H, K, V]; each token's S' and n if kept."""
+    """o [T, H, V], rows that are nobody's zero; final [N, H, K, V]; each token's S' and n if kept.
+
+    Those are decayed [T, H, K, V] and written [T, H, V], zero in nobody's rows. All float64.
+    """
 
     o: Tensor
     final: Tensor
@@ -83,7 +86,16 @@ def adjoint(
 ) -> tuple[Tokens, Tensor]:
     """Gradients of the operands and of the initial state, from those of o and of the final state.
 
-    `run` is a recurrence's, kept. The recurrence is differentiated token by token, backwards.
+    `do` is [T, H, V], `dfinal` and what is returned for the initial state [N, H, K, V], all float64. The
+    recurrence is differentiated token by token, backwards; dS is the gradient of the state after a token:
+
+        dS <- dS + scale * q do^T       dq = scale * S do
+        dn  = dS^T k                    dk = dS n - b * (S' dn)     db = -k * (S' dn)
+        dv  = w * dn                    dw = v * dn
+        dS' = dS - (b * k) dn^T         dg = sum over V of dS' * S'
+        dS <- Diag(e^g) dS'
+
+    `run` must be that of `recurrence` with `keep`; AssertionError where it was not kept.
     """
     assert run.decayed is not None
     assert run.written is not None

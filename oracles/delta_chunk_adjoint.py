@@ -7,7 +7,19 @@ the chunk form; agrees with `oracles.delta.adjoint`):
     dw_wy   = -dn S^T                       dA    = dn (w * v)^T + dw_wy (b * k * e^G)^T
     dL      = -A^T dA A^T                   dS    = Diag(e^(G_last)) dS_out + scale * qg^T do - w_wy^T dn
 
-and dG, the gradient of the cumulative log-decay, is what each factor e^G hands back.
+and dG, the gradient of the cumulative log-decay, is what each factor e^G hands back. For rows i and j of
+a chunk, with dbk the gradient of b * k, and dw that of the gate w:
+
+    dq_i  = scale * (e^(G_i) * (S do_i) + sum_(j <= i) dscores_ij e^(G_i - G_j) * k_j)
+    dbk_i = e^(G_i) * (A^T dw_wy)_i + sum_(j < i) dL_ij e^(G_i - G_j) * k_j
+    dkg_j = e^(G_last - G_j) * (dS_out n_j)
+    dks_j = sum_(i >= j) e^(G_i - G_j) * (scale * dscores_ij q_i + dL_ij b_i * k_i)
+    dk    = dkg + dks + b * dbk             db = k * dbk
+    dv    = w * (A^T dn)                    dw = v * (A^T dn)
+    dG    = q * dq + b * k * dbk - k * (dkg + dks)
+    dg_i  = sum_(j >= i) dG_j
+
+where the last row of dG also has sum_j k_j * dkg_j and the sum of e^(G_last) * S * dS_out over V.
 """
 
 from __future__ import annotations
@@ -44,7 +56,10 @@ def adjoint(
     operand: Operand = as_is,
     solve: Operand = as_is,
 ) -> tuple[Tokens, Tensor]:
-    """Gradients of the operands and of the initial state, as `oracles.delta.adjoint` gives them."""
+    """Gradients of the operands and of the initial state, as `oracles.delta.adjoint` gives them.
+
+    `do` is [T, H, V], `dfinal` and `initial` [N, H, K, V], float64.
+    """
     grads, dinitial, _ = weighed(
         x, scale, initial, lengths, do, dfinal, store=store, operand=operand, solve=solve
     )

@@ -3,9 +3,10 @@
 Formulas of flash-linear-attention 0.6.0: log-decay out of a raw gate x, with a = e^A_log of the head,
 
     plain      g = -a * softplus(x + dt_bias)
-    bounded    g = lower_bound * sigmoid(a * (x + dt_bias)), a = 1 where there is no A_log
+    bounded    g = lower_bound * sigmoid(a * (x + dt_bias))
 
-and y = x / sqrt(sum x^2 + 1e-6) for q and k.
+with a = 1 where there is no A_log, which `kernels.delta_contract` refuses for a plain gate; and
+y = x / sqrt(sum x^2 + 1e-6) for q and k.
 """
 
 from __future__ import annotations

@@ -153,6 +153,7 @@ def rounded_points(tensors: Tensors, params: Params, points: tuple[str, ...]) ->
 def recurrent(tensors: Tensors, params: Params) -> dict[str, Modelled]:
     """o and final_state of the kernel that goes token by token: all that is rounded is o.
 
+    o is [T, HV, V], slack rows zero; final_state [N, HV, K, V], or [N, HV, V, K] with `state_v_first`.
     With the limits that params["limits"] names by output, as `forward` and `vjp` have them too.
     """
     p = problem(tensors, params)
@@ -220,7 +221,10 @@ _OF_TOKENS: Final = ("q", "k", "v", "g", "b", "w", "beta")
 
 
 def model(tensors: Tensors, params: Params, rounded: frozenset[str]) -> dict[str, Floats]:
-    """o and final_state of the chunk form with just the intermediates in `rounded` rounded, o among them."""
+    """o and final_state of the chunk form with just the intermediates in `rounded` rounded, o among them.
+
+    float64 arrays, shaped as in `recurrent`.
+    """
     p = problem(tensors, params)
     dtype = tensors["v"].dtype
     found = chunk_outputs(p, storing(rounded, dtype), delta_chunk.as_is)
@@ -230,7 +234,7 @@ def model(tensors: Tensors, params: Params, rounded: frozenset[str]) -> dict[str
 
 
 def chunk_outputs(p: Problem, store: Store, operand: Operand) -> dict[str, Tensor]:
-    """o and final_state of the chunk form, neither rounded."""
+    """o and final_state of the chunk form, neither rounded: float64, shaped as in `recurrent`."""
     o, final = delta_chunk.forward(
         p.x, p.scale, p.initial, p.lengths, store=store, operand=operand, solve=operand
     )
@@ -238,7 +242,10 @@ def chunk_outputs(p: Problem, store: Store, operand: Operand) -> dict[str, Tenso
 
 
 def vjp(tensors: Tensors, params: Params) -> dict[str, Modelled]:
-    """Every gradient that `kernels.delta_backward` answers with."""
+    """Every gradient that `kernels.delta_backward` answers with, shaped as its operand, slack rows zero.
+
+    d_initial_state, and with raw gates dA_log [HV] and ddt_bias [HV, K], are there without the operand too.
+    """
     p = problem(tensors, params)
     do, dfinal = p.raw["do"], p.raw["dht"]
     run = delta.recurrence(p.x, p.scale, p.initial, p.lengths, keep=True)
@@ -286,7 +293,8 @@ def _chunk_gradients(
     return _gradients(p, grads, dinitial), weight
 
 
-# A sum's error is judged by its terms': the storage errors of single sums cancel by luck.
+# A sum's error is judged by its terms': the storage errors of single sums cancel by luck. As in `_STORED` of
+# kernels/delta.py, it may err four times as far as the farthest of eight samples.
 _SUM_SLACK: Final = 4.0
 
 

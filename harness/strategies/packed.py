@@ -27,7 +27,7 @@ def lengths(
     sub-chunk, all tokens in one sequence, the same number in all, none in any, empty sequences first, in
     the middle and last, and as many sequences as the longest has tokens. About one in three has a
     sequence of more than a chunk, where `most` allows, often beside empty ones. Shrinks toward one
-    sequence of one token.
+    sequence of one token. `most` must be at least 1.
     """
     count: int = draw(st.integers(1, sequences))
     size = _length(most, chunk, subchunk)
