@@ -131,7 +131,6 @@ def model_lines(problem: delta_rule.Problem) -> Iterator[str]:
 
 def kernel_lines(tensors: dict[str, Tensor], problem: delta_rule.Problem) -> Iterator[str]:
     """A line for each kernel on the present card, against both references."""
-    from harness.case import Launch
     from kernels import delta_chunk as chunk
     from kernels import delta_recurrent as recurrent
     from kernels.delta_contract import Operands, Options
@@ -148,7 +147,7 @@ def kernel_lines(tensors: dict[str, Tensor], problem: delta_rule.Problem) -> Ite
         o, _, _ = chunk.forward(Operands.of(tensors, options), options, None)
         yield _line(f"chunk, {name} policy", o.double(), exact, other)
     options = Options(**given)
-    o, _ = recurrent.forward(Operands.of(tensors, options), options, Launch())
+    o, _ = recurrent.forward(Operands.of(tensors, options), options, None)
     yield _line("token by token", o.double(), exact, other)
     if importlib.util.find_spec("fla") is not None:
         for name, o in _of_fla(tensors):

@@ -113,11 +113,12 @@ def recurrent(
     tl.store(place, state, mask=mask)
 
 
-def forward(x: Operands, options: Options, launch: Launch) -> tuple[Tensor, Tensor]:
+def forward(x: Operands, options: Options, launch: Launch | None) -> tuple[Tensor, Tensor]:
     """(o [T, HV, V] as v, final state fp32); `options.precision` has nothing to say here.
 
-    `launch` may not be None, as it may by chunks; its block has nothing to say.
+    `launch` None takes the usual one; its block has nothing to say.
     """
+    launch = launch or Launch()
     o = torch.empty_like(x.v)
     final = x.q.new_empty(x.state_shape, dtype=torch.float32)
     block = min(BLOCK_V, x.padded_values)
