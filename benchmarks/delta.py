@@ -1,18 +1,19 @@
 """What precision costs the chunked delta rule on a card: latency and memory of each policy, beside fla-core.
 
-    python benchmarks/delta.py [--tokens 129,2048,16384] [--parts]
+    python benchmarks/delta.py [--kind kda] [--tokens 129,2048,16384] [--parts]
 
-KDA with 64 heads of 128 keys and values, bf16 operands of unit-norm q and k, log-decays -5 sigmoid(normal).
-For each number of tokens and each policy: the median time in microseconds of the forward and of the
-backward pass (which computes the forward pass's intermediates again), and the peak of memory in MiB beyond
-the operands'. fla-core's `chunk_kda`, where it is installed, runs the same operands in the same run.
-`--parts` says what each kernel takes.
+KDA, or GDN2, with 64 heads of 128 keys and values, bf16 operands of unit-norm q and k, log-decays
+-5 sigmoid(normal). For each number of tokens and each policy: the median time in microseconds of the forward
+pass, called and as a captured graph's replay, and of the backward pass (which computes the forward pass's
+intermediates again), and the peak of memory in MiB beyond the operands'. fla-core, where it is installed,
+runs the same operands in the same run, called. `--parts` says what each kernel takes.
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib.util
+import math
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -36,12 +37,13 @@ from oracles.precision import NAMED  # noqa: E402
 
 HEADS, WIDTH = 64, 128
 
-Row = tuple[str, float, float, float, float]
+Row = tuple[str, float, float, float, float, float]
 
 
 def main() -> None:
     """Measure, then print one table for each number of tokens."""
     parser = argparse.ArgumentParser(description="What precision costs on this card.")
+    parser.add_argument("--kind", choices=("kda", "gdn2"), default="kda")
     parser.add_argument("--tokens", default="129,2048,16384", help="numbers of tokens")
     parser.add_argument("--parts", action="store_true", help="each kernel's time")
     options = parser.parse_args()
@@ -49,20 +51,22 @@ def main() -> None:
     card = torch.cuda.get_device_name()
     print(f"{card}, torch {torch.__version__}, triton {triton.__version__}; microseconds, MiB")
     for tokens in map(int, options.tokens.split(",")):
-        operands, do = problem(tokens)
+        operands, do = problem(tokens, options.kind)
         rows = [ours(name, operands, do) for name in NAMED]
         rows += theirs(operands, do) if importlib.util.find_spec("fla") else []
-        print(f"{tokens} tokens       forward  of upstream's   backward   memory  of backward")
-        for name, fwd, bwd, room, more in rows:
+        title = "forward  of upstream's  replayed   backward   memory  of backward"
+        print(f"{options.kind} {tokens:6} tokens     {title}")
+        for name, fwd, again, bwd, room, more in rows:
             ratio = fwd / rows[0][1]
-            print(f"  {name:18} {fwd:9.1f} {ratio:14.2f} {bwd:10.1f} {room:8.0f} {more:12.0f}")
+            times = f"{fwd:9.1f} {ratio:14.2f} {again:9.1f} {bwd:10.1f}"
+            print(f"  {name:18} {times} {room:8.0f} {more:12.0f}")
         if options.parts:
             for name in NAMED:
                 print(f"  {name}: {parts(name, operands, do)}")
 
 
-def problem(tokens: int) -> tuple[dict[str, Tensor], Tensor]:
-    """Operands and the gradient of o, from the counter."""
+def problem(tokens: int, kind: str = "kda") -> tuple[dict[str, Tensor], Tensor]:
+    """Operands of `kind` and the gradient of o, from the counter."""
     device, shape = torch.device("cuda"), (tokens, HEADS, WIDTH)
     count = tokens * HEADS * WIDTH
 
@@ -70,8 +74,14 @@ def problem(tokens: int) -> tuple[dict[str, Tensor], Tensor]:
         return data.normal(data.hashed(seed, 0, count, device)).reshape(shape)
 
     q, k, v, do = (normal(seed).to(torch.bfloat16) for seed in range(4))
-    beta = torch.sigmoid(normal(5)[..., 0]).to(torch.bfloat16)
-    operands = {"q": q, "k": k, "v": v, "g": -5.0 * torch.sigmoid(normal(4)), "beta": beta}
+    operands = {"q": q, "k": k, "v": v, "g": -5.0 * torch.sigmoid(normal(4))}
+    if kind == "kda":
+        operands["beta"] = torch.sigmoid(normal(5)[..., 0]).to(torch.bfloat16)
+    else:
+        operands |= {
+            name: torch.sigmoid(normal(seed)).to(torch.bfloat16)
+            for name, seed in (("b", 5), ("w", 6))
+        }
     operands["cu_seqlens"] = torch.tensor([0, tokens], dtype=torch.int32, device=device)
     return operands, do
 
@@ -92,34 +102,47 @@ def passes(
 def ours(policy: str, operands: dict[str, Tensor], do: Tensor) -> Row:
     """The row of one policy."""
     forward, backward = passes(policy, operands, do)
-    return policy, timed(forward), timed(backward), peak(forward), peak(backward)
+    times = timed(forward), replayed(forward), timed(backward)
+    return policy, *times, peak(forward), peak(backward)
 
 
 def theirs(operands: dict[str, Tensor], do: Tensor) -> list[Row]:
-    """fla-core's chunk_kda, whose backward pass computes the intermediates again too."""
+    """fla-core's chunked operator, whose backward pass computes the intermediates again too."""
+    from fla.ops.gdn2 import chunk_gdn2
     from fla.ops.kda import chunk_kda
 
+    operator = chunk_kda if "beta" in operands else chunk_gdn2
     given = [
-        operands[name][None].detach().requires_grad_() for name in ("q", "k", "v", "g", "beta")
+        tensor[None].detach().requires_grad_()
+        for name, tensor in operands.items()
+        if name != "cu_seqlens"
     ]
     how = {"use_qk_l2norm_in_kernel": True, "safe_gate": True, "lower_bound": -5.0}
 
     def forward() -> Tensor:
         with torch.no_grad():
-            found: Tensor = chunk_kda(*given, output_final_state=True, **how)[0]
+            found: Tensor = operator(*given, output_final_state=True, **how)[0]
             return found
 
-    o = chunk_kda(*given, **how)[0]
+    o = operator(*given, **how)[0]
 
     def backward() -> object:
         return torch.autograd.grad(o, given, do[None], retain_graph=True)
 
-    return [("fla-core chunk_kda", timed(forward), timed(backward), peak(forward), peak(backward))]
+    times = timed(forward), math.nan, timed(backward)
+    return [("fla-core", *times, peak(forward), peak(backward))]
 
 
 def timed(run: Callable[[], object]) -> float:
     """Microseconds, the median."""
     median: float = triton.testing.do_bench(run, warmup=10, rep=80, return_mode="median")
+    return 1e3 * median
+
+
+def replayed(run: Callable[[], object]) -> float:
+    """Microseconds of a graph's replay, the median: what the card takes, without the host's launches."""
+    with torch.cuda.stream(torch.cuda.Stream()):
+        median: float = triton.testing.do_bench_cudagraph(run, rep=40, return_mode="median")
     return 1e3 * median
 
 

@@ -66,8 +66,8 @@ STATES = (
         "states",
         "pass_states",
         "answers for one token of a chunk with a quarter more",
-        "product(scores, v_new)\n",
-        "product(scores, v_new)\n"
+        "product(scores, v_new, kg)\n",
+        "product(scores, v_new, kg)\n"
         "            o *= tl.where(tl.arange(0, CHUNK) == 37, 1.25, 1.0)[:, None]\n",
     ),
     fault(

@@ -13,6 +13,7 @@ from kernels.delta_tiles import (
     CHUNK,
     columns_of,
     find_sequence,
+    fine_product,
     load_last,
     load_rows,
     load_tile,
@@ -97,10 +98,10 @@ def pass_states(
         if o_ptr is not None:
             qg = load_tile(qg_ptr, tile, CHUNK, PADDED_K)
             scores = load_tile(scores_ptr, tile, CHUNK, CHUNK)
-            o = scale * product(qg, snapshot) + product(scores, v_new)
+            o = scale * product(qg, snapshot) + fine_product(scores, v_new, kg)
             start = first + step * CHUNK
             store_rows(o_ptr, o, start, end, HEADS, head, column, V, BLOCK_V)
-        state = natural_exp(decay).trans() * state + product(kg.trans(), v_new)
+        state = natural_exp(decay).trans() * state + fine_product(kg.trans(), v_new, kg)
     if final_ptr is not None:
         given, inside = state_places(final_ptr, number, column, K, V, V_FIRST, PADDED_K, BLOCK_V)
         tl.store(given, state, mask=inside)
@@ -152,7 +153,8 @@ def pass_gradients(
         do = load_rows(do_ptr, first + step * CHUNK, end, HEADS, head, column, V, BLOCK_V)
         scores = load_tile(scores_ptr, tile, CHUNK, CHUNK)
         kg = load_tile(kg_ptr, tile, CHUNK, PADDED_K)
-        dv_new = (product(scores.trans(), do) + product(kg, snapshot)).to(DV_NEW)
+        dv_new = fine_product(scores.trans(), do, kg) + product(kg, snapshot)
+        dv_new = dv_new.to(DV_NEW)
         tl.store(columns_of(dv_new_ptr, tile, column, CHUNK, PADDED_V, BLOCK_V), dv_new)
         qg = load_tile(qg_ptr, tile, CHUNK, PADDED_K)
         wy = load_tile(wy_ptr, tile, CHUNK, PADDED_K)

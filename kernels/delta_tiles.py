@@ -276,6 +276,37 @@ def product(a, b, total=None):
 
 
 @triton.jit
+def parts(x):
+    """(high, low): two bf16 numbers whose sum is a finite fp32 `x` to within 2^-17 of it."""
+    high = x.to(tl.bfloat16)
+    return high, (x - high.to(tl.float32)).to(tl.bfloat16)
+
+
+@triton.jit
+def fine_product(a, b, stored):
+    """a @ b in fp32, where a policy keeps some in fp32 and others as `stored` is.
+
+    Beside bf16, what is fp32 is read as two bf16 parts: eight bits finer than tf32, and quicker, since a
+    tensor core takes bf16 as it lies in shared memory, transposed or not.
+    """
+    if stored.dtype != tl.bfloat16:
+        total = product(a, b)
+    elif a.dtype == tl.float32:
+        high, low = parts(a)
+        if b.dtype == tl.float32:
+            b, rest = parts(b)
+            total = tl.dot(high, b, tl.dot(high, rest, tl.dot(low, b)))
+        else:
+            total = tl.dot(high, b, tl.dot(low, b))
+    elif b.dtype == tl.float32:
+        high, low = parts(b)
+        total = tl.dot(a, high, tl.dot(a, low))
+    else:
+        total = tl.dot(a, b)
+    return total
+
+
+@triton.jit
 def columns_of(
     ptr, tile, first_column, HEIGHT: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr
 ):
