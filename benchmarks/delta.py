@@ -5,8 +5,9 @@
 KDA, or GDN2, with 64 heads of 128 keys and values, bf16 operands of unit-norm q and k, log-decays
 -5 sigmoid(normal). For each number of tokens and each policy: the median time in microseconds of the forward
 pass, called and as a captured graph's replay, and of the backward pass (which computes the forward pass's
-intermediates again), and the peak of memory in MiB beyond the operands'. fla-core, where it is installed,
-runs the same operands in the same run, called. `--parts` says what each kernel takes.
+intermediates again), the peak of memory in MiB beyond the operands', and the relative RMS error of o in
+percent against the recurrence in float64. fla-core, where it is installed, runs the same operands in the same
+run, called. `--parts` says what each kernel takes.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import math
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(CHECKOUT))
@@ -33,11 +35,12 @@ from torch.profiler import ProfilerActivity, profile  # noqa: E402
 from harness import data  # noqa: E402
 from kernels import delta_backward, delta_chunk  # noqa: E402
 from kernels.delta_contract import Operands, Options  # noqa: E402
+from oracles import delta, delta_rule  # noqa: E402
 from oracles.precision import NAMED  # noqa: E402
 
 HEADS, WIDTH = 64, 128
 
-Row = tuple[str, float, float, float, float, float]
+Row = tuple[str, float, float, float, float, float, float]
 
 
 def main() -> None:
@@ -52,14 +55,15 @@ def main() -> None:
     print(f"{card}, torch {torch.__version__}, triton {triton.__version__}; microseconds, MiB")
     for tokens in map(int, options.tokens.split(",")):
         operands, do = problem(tokens, options.kind)
-        rows = [ours(name, operands, do) for name in NAMED]
-        rows += theirs(operands, do) if importlib.util.find_spec("fla") else []
-        title = "forward  of upstream's  replayed   backward   memory  of backward"
+        exact = reference(operands)
+        rows = [ours(name, operands, do, exact) for name in NAMED]
+        rows += theirs(operands, do, exact) if importlib.util.find_spec("fla") else []
+        title = "forward  of upstream's  replayed   backward   memory  of backward   error"
         print(f"{options.kind} {tokens:6} tokens     {title}")
-        for name, fwd, again, bwd, room, more in rows:
+        for name, fwd, again, bwd, room, more, error in rows:
             ratio = fwd / rows[0][1]
             times = f"{fwd:9.1f} {ratio:14.2f} {again:9.1f} {bwd:10.1f}"
-            print(f"  {name:18} {times} {room:8.0f} {more:12.0f}")
+            print(f"  {name:18} {times} {room:8.0f} {more:12.0f} {error:7.4f}")
         if options.parts:
             for name in NAMED:
                 print(f"  {name}: {parts(name, operands, do)}")
@@ -86,9 +90,21 @@ def problem(tokens: int, kind: str = "kda") -> tuple[dict[str, Tensor], Tensor]:
     return operands, do
 
 
+def reference(operands: dict[str, Tensor]) -> Tensor:
+    """o in float64."""
+    options = {"scale": None, "gate": "log", "lower_bound": -5.0, "normalise": True}
+    p = delta_rule.problem(operands, {**options, "state_v_first": False})
+    return delta.recurrence(p.x, p.scale, p.initial, p.lengths).o
+
+
+def percent(o: Tensor, exact: Tensor) -> float:
+    """The relative RMS error of o."""
+    return 100 * float((o - exact).square().mean().sqrt() / exact.square().mean().sqrt())
+
+
 def passes(
     policy: str, operands: dict[str, Tensor], do: Tensor
-) -> tuple[Callable[[], object], ...]:
+) -> tuple[Callable[[], tuple[Any, ...]], Callable[[], object]]:
     """(forward, backward) of our kernels."""
     options = Options(normalise=True, bounded=True, precision=NAMED[policy])
     x = Operands.of(operands, options)
@@ -99,14 +115,14 @@ def passes(
     )
 
 
-def ours(policy: str, operands: dict[str, Tensor], do: Tensor) -> Row:
+def ours(policy: str, operands: dict[str, Tensor], do: Tensor, exact: Tensor) -> Row:
     """The row of one policy."""
     forward, backward = passes(policy, operands, do)
     times = timed(forward), replayed(forward), timed(backward)
-    return policy, *times, peak(forward), peak(backward)
+    return policy, *times, peak(forward), peak(backward), percent(forward()[0], exact)
 
 
-def theirs(operands: dict[str, Tensor], do: Tensor) -> list[Row]:
+def theirs(operands: dict[str, Tensor], do: Tensor, exact: Tensor) -> list[Row]:
     """fla-core's chunked operator, whose backward pass computes the intermediates again too."""
     from fla.ops.gdn2 import chunk_gdn2
     from fla.ops.kda import chunk_kda
@@ -130,7 +146,8 @@ def theirs(operands: dict[str, Tensor], do: Tensor) -> list[Row]:
         return torch.autograd.grad(o, given, do[None], retain_graph=True)
 
     times = timed(forward), math.nan, timed(backward)
-    return [("fla-core", *times, peak(forward), peak(backward))]
+    error = percent(forward()[0], exact)
+    return [("fla-core", *times, peak(forward), peak(backward), error)]
 
 
 def timed(run: Callable[[], object]) -> float:

@@ -20,7 +20,7 @@ from kernels import (
 )
 from kernels.delta_cases import DeltaCase, delta_cases
 from oracles import delta_rule
-from oracles.precision import FORWARD, named
+from oracles.precision import BACKWARD, FORWARD, named
 
 # Operands in fp32, or kept in it by the policy, are multiplied as tf32, which the model does too.
 _LOWERING = Lowering(
@@ -47,16 +47,21 @@ _BY_TOKEN = storage_model(
     because="nothing is stored between tokens; the floor holds the output's rounding and fp32's",
 )
 _OUTPUTS = {"o": _STORED, "final_state": _STORED}
-_GRADIENTS = ("dq", "dk", "dv", "dg", "d_initial_state", "dA_log", "ddt_bias")
+_GRADIENTS = ("dq", "dk", "dv", "dg", "d_initial_state")
+_OF_PARAMETERS = ("dA_log", "ddt_bias")
 
 
 def _stored(params: Params) -> frozenset[str]:
     return frozenset({*FORWARD, "o"}) - named(params["precision"]).fp32
 
 
+def _stored_backward(params: Params) -> frozenset[str]:
+    return frozenset({*FORWARD, *BACKWARD, "gradient"}) - named(params["precision"]).fp32
+
+
 def _unwritten(params: Params) -> frozenset[str]:
     """Log-decays have no parameters."""
-    return frozenset({"dA_log", "ddt_bias"} if params["gate"] == "log" else ())
+    return frozenset(_OF_PARAMETERS if params["gate"] == "log" else ())
 
 
 _RELATIONS = (
@@ -119,6 +124,13 @@ _vjp = partial(
     invariances=_OF_GRADIENTS,
     launches={"cuda": 80, "interpreter": 40},
 )
+_gradient_storage = partial(
+    Storage,
+    points=(*FORWARD, *BACKWARD, "gradient"),
+    stored=_stored_backward,
+    model=delta_rule.gradient_model,
+    public=frozenset({"gradient"}),
+)
 _recurrent = partial(
     _forward,
     run=delta_recurrent.launch,
@@ -138,7 +150,8 @@ GDN2_CHUNK = _chunk(
 GDN2_CHUNK_VJP = _vjp(
     name="gdn2_chunk_vjp",
     cases=partial(delta_cases, kind="gdn2", chunked=True, gradient=True),
-    bounds=dict.fromkeys((*_GRADIENTS, "db", "dw"), _STORED),
+    bounds=dict.fromkeys((*_GRADIENTS, *_OF_PARAMETERS, "db", "dw"), _STORED),
+    storage=_gradient_storage(outputs=(*_GRADIENTS, "db", "dw")),
     faults=delta_faults.GRADIENTS,
 )
 GDN2_RECURRENT = _recurrent(
@@ -156,7 +169,8 @@ KDA_CHUNK_VJP = _vjp(
     name="kda_chunk_vjp",
     invariances=(*_OF_GRADIENTS, _AS_GDN2),
     cases=partial(delta_cases, kind="kda", chunked=True, gradient=True),
-    bounds=dict.fromkeys((*_GRADIENTS, "dbeta"), _STORED),
+    bounds=dict.fromkeys((*_GRADIENTS, *_OF_PARAMETERS, "dbeta"), _STORED),
+    storage=_gradient_storage(outputs=(*_GRADIENTS, "dbeta")),
     faults=(*delta_faults.GRADIENTS[:1], *delta_faults.SCALAR_GRADIENTS),
 )
 KDA_RECURRENT = _recurrent(

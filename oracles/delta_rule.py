@@ -233,6 +233,21 @@ def model(tensors: Tensors, params: Params, rounded: frozenset[str]) -> dict[str
     return {name: _numpy(value) for name, value in found.items()}
 
 
+def gradient_model(tensors: Tensors, params: Params, rounded: frozenset[str]) -> dict[str, Floats]:
+    """Every gradient of the chunk form with just the intermediates in `rounded` rounded.
+
+    "gradient" among them rounds the answer itself, to its operand's type. float64 arrays, shaped as in `vjp`.
+    """
+    p = problem(tensors, params)
+    store = storing(rounded, tensors["v"].dtype)
+    found, _ = _chunk_gradients(p, store, delta_chunk.as_is)
+    types = gradient_types(tensors, params)
+    answers = {name: value for name, value in found.items() if not name.endswith(" terms")}
+    if "gradient" in rounded:
+        answers = {n: nearest(value, FORMATS[types[n]]) for n, value in answers.items()}
+    return {name: _numpy(value) for name, value in answers.items()}
+
+
 def chunk_outputs(p: Problem, store: Store, operand: Operand) -> dict[str, Tensor]:
     """o and final_state of the chunk form, neither rounded: float64, shaped as in `recurrent`."""
     o, final = delta_chunk.forward(

@@ -61,7 +61,7 @@ UPSTREAM: Final = Precision(fp32=frozenset())
 """Every intermediate in the operands' type, as flash-linear-attention stores them."""
 
 TARGETED: Final = Precision(fp32=frozenset({"scores", "u", "v_new"}))
-"""The cheapest set that brings correlated bf16 operands below 0.8 % (`bitproof attribute` finds it)."""
+"""The smallest set that brings o of correlated bf16 operands below 0.8 % (`bitproof attribute` finds it)."""
 
 ALL_FP32: Final = Precision(fp32=frozenset({*FORWARD, *BACKWARD}))
 """Every intermediate in fp32."""

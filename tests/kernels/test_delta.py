@@ -103,7 +103,7 @@ def test_callers_may_leave_the_launch_to_us() -> None:
 
 
 def test_the_gradient_of_l_is_there_for_fp32_operands() -> None:
-    """Two tokens and two blocks of values: on a card ptxas 12.9 stored zeros for it."""
+    """Two tokens and two blocks of values, where ptxas 12.9 stores zeros if the mask compares integers."""
     small: dict[str, Any] = {
         "lengths": (2,),
         "keys": 32,

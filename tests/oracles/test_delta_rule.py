@@ -142,6 +142,28 @@ def test_slack_rows_are_zero_whatever_they_hold(one_sample: None) -> None:
             assert np.array_equal(found[name], value)
 
 
+def test_the_model_of_gradients_rounds_what_it_is_told_to(one_sample: None) -> None:
+    """Nothing: the adjoint; the gradients: those alone; an intermediate: what depends on it alone."""
+    tensors = call(gate="plain")
+    for name in ("q", "k", "v", "g", "b", "w"):
+        tensors[name] = tensors[name].bfloat16()
+    params = {**PLAIN, "gate": "plain"}
+    exact = {name: answer.value for name, answer in delta_rule.vjp(tensors, params).items()}
+
+    def modelled(*rounded: str) -> dict[str, np.ndarray]:
+        return delta_rule.gradient_model(tensors, params, frozenset(rounded))
+
+    for name, value in modelled().items():
+        same(value, exact[name])
+    for name, value in modelled("gradient").items():
+        wide = name in ("d_initial_state", "dA_log", "ddt_bias")
+        fmt = torch.float32 if wide else torch.bfloat16
+        same(value, torch.from_numpy(exact[name]).to(fmt).double().numpy())
+    found = modelled("v_new")
+    same(found["dv"], exact["dv"])
+    assert not np.allclose(found["dk"], exact["dk"], rtol=1e-5)
+
+
 @pytest.mark.parametrize("scalar", [False, True])
 @pytest.mark.parametrize("v_first", [False, True])
 def test_answers_have_the_shapes_of_what_they_answer_for(
