@@ -22,7 +22,7 @@ from kernels.delta_chunk import (
     tile_bytes,
 )
 from kernels.delta_contract import CHUNK, Operands, Options, named_gates, of_case
-from kernels.delta_gradients import SHARES, of_products, of_scores, of_units
+from kernels.delta_gradients import of_products, of_scores, of_units
 from kernels.delta_states import pass_gradients
 
 
@@ -105,12 +105,15 @@ def _operand_gradients(
     stored = stored_types(options.precision, x.v.dtype)
     meta, padded_v = x.meta, x.padded_values
     chunks, padded_k = x.most_chunks, meta["PADDED_K"]
+    block_k = min(32, padded_k)
+    blocks = padded_k // block_k
     tokens, heads = len(x.q), x.value_heads
     shared = {
         "GROUPS": x.groups,
         "NORMALISE": options.normalise,
         "SCALAR": x.scalar,
         "QK": TRITON[stored("qk")],
+        "PARTS": blocks + 1,
     }
 
     def room(*shape: int) -> Tensor:
@@ -120,7 +123,7 @@ def _operand_gradients(
     dpairs = room(chunks, heads, 2 * CHUNK, CHUNK)
     dlast = room(chunks, heads, padded_k)
     dv = torch.empty_like(x.v)
-    dbeta = room(tokens, heads, SHARES.value) if x.scalar else None
+    dbeta = room(tokens, heads, blocks + 1) if x.scalar else None
     db, dw = (torch.empty_like(gate) if dbeta is None else dbeta for gate in (x.b, x.w))
     of_products[(chunks, heads)](
         x.k,
@@ -156,9 +159,9 @@ def _operand_gradients(
     )
     dq_rows, dk_rows = (room(tokens, heads, x.keys) for _ in range(2))
     dg = torch.empty_like(x.g)
-    da_log = None if options.gate == "log" else room(chunks, heads)
+    da_log = None if options.gate == "log" else room(chunks, heads, blocks)
     dbias = None if options.gate == "log" else room(chunks, heads, padded_k)
-    of_scores[(chunks, heads)](
+    of_scores[(chunks, heads, blocks)](
         x.q,
         x.k,
         x.g,
@@ -181,7 +184,7 @@ def _operand_gradients(
         options.lower_bound,
         GATE=options.gate,
         BOUNDED=options.shallow,
-        BLOCK_K=min(32, padded_k),
+        BLOCK_K=block_k,
         **shared,
         **meta,
         **how("of_scores", launch),
@@ -207,7 +210,7 @@ def _operand_gradients(
         db = dw = dbeta.sum(-1).to(x.b.dtype)
     found |= named_gates(x, db, dw)
     if da_log is not None and dbias is not None:
-        found["dA_log"] = da_log.sum(0)
+        found["dA_log"] = da_log.sum((0, 2))
         found["ddt_bias"] = dbias.sum(0)[:, : x.keys].contiguous()
     return found
 

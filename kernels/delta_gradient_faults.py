@@ -9,7 +9,7 @@ GRADIENTS = (
         "gradients",
         "of_scores",
         "leaves nobody's rows of dg unwritten",
-        "        store_rows(dg_ptr, nothing, first, end, HEADS, head, 0, K, PADDED_K)\n",
+        "        store_rows(dg_ptr, nothing, first, end, HEADS, head, column, K, BLOCK_K)\n",
         "",
         "reproducibility",
     ),
@@ -31,8 +31,8 @@ GRADIENTS = (
         "gradients",
         "of_scores",
         "scales dA_log by a quarter more",
-        "tl.where(valid, dx_a_log, 0.0)",
-        "tl.where(valid, 1.25 * dx_a_log, 0.0)",
+        "tl.where(valid, da_log, 0.0)",
+        "tl.where(valid, 1.25 * da_log, 0.0)",
     ),
     fault(
         "gradients",
@@ -66,7 +66,7 @@ GRADIENTS = (
         "gradients",
         "of_scores",
         "leaves the last row's share out of dg",
-        "        ddecay += tl.where((row == CHUNK - 1)[:, None], dlast[None, :], 0.0)\n",
+        "    ddecay += tl.where((row == CHUNK - 1)[:, None], dlast[None, :], 0.0)\n",
         "",
     ),
     fault(

@@ -1,7 +1,7 @@
 """Gradients of a chunk's operands, from those of its output, of v_new and of the states at its end.
 
 `of_products` takes the products with values and states apart, one program a chunk and value head;
-`of_scores` the decayed scores, likewise; `of_units` sums what value heads share and undoes the
+`of_scores` the decayed scores, by blocks of keys; `of_units` sums what value heads share and undoes the
 normalisation. Notation of `oracles.delta_chunk_adjoint`.
 """
 
@@ -36,8 +36,6 @@ from kernels.delta_tiles import (
     store_rows,
     store_tile,
 )
-
-SHARES = tl.constexpr(2)  # of beta's gradient: as b's, then as w's
 
 
 @triton.jit
@@ -114,17 +112,19 @@ def of_products(
     ERASE: tl.constexpr,
     DW: tl.constexpr,
     DINVERSE: tl.constexpr,
+    PARTS: tl.constexpr,
     N: tl.constexpr,
     PADDED_K: tl.constexpr,
     PADDED_V: tl.constexpr,
     BLOCK_V: tl.constexpr,
 ):
-    """Writes dv, dw (or beta's second share, [T, HEADS, 2]) and fp32 workspaces [chunks, HEADS, ...].
+    """Writes dv, dw (or beta's share, in place PARTS - 1 of [T, HEADS, PARTS]) and fp32 workspaces.
 
-    dv and dw are [T, HEADS, V] in their own types. The workspaces: dq, dk and derase [.., 64, PADDED_K], what
-    the gradients of q, k and b * k get by way of states; dpairs [.., 128, 64], the gradients of scores, times
-    the scale, above those of L; dlast [.., PADDED_K], what states give to the last row's dG. Reads decay,
-    inverse, states and v_new of a forward pass, what `pass_gradients` writes, and do [T, HEADS, V].
+    dv and dw are [T, HEADS, V] in their own types. The workspaces are [chunks, HEADS, ...]: dq, dk and derase
+    [.., 64, PADDED_K], what the gradients of q, k and b * k get by way of states; dpairs [.., 128, 64], the
+    gradients of scores, times the scale, above those of L; dlast [.., PADDED_K], what states give to the last
+    row's dG. Reads decay, inverse, states and v_new of a forward pass, what `pass_gradients` writes, and do
+    [T, HEADS, V].
     """
     number, head = tl.program_id(0), tl.program_id(1)
     sequence, first, end = find_chunk(cu_ptr, tokens, sequences, number, N)
@@ -133,7 +133,7 @@ def of_products(
         store_rows(dv_ptr, nothing, first, end, HEADS, head, 0, V, PADDED_V)
         if SCALAR:
             none = tl.zeros((CHUNK, 1), tl.float32)
-            store_rows(dw_ptr, none, first, end, HEADS, head, 1, SHARES, 1)
+            store_rows(dw_ptr, none, first, end, HEADS, head, PARTS - 1, PARTS, 1)
         else:
             store_rows(dw_ptr, nothing, first, end, HEADS, head, 0, V, PADDED_V)
         return
@@ -167,7 +167,7 @@ def of_products(
         else:
             store_rows(dw_ptr, dwrite * v, first, end, HEADS, head, column, V, BLOCK_V)
     if SCALAR:
-        store_rows(dw_ptr, dbeta[:, None], first, end, HEADS, head, 1, SHARES, 1)
+        store_rows(dw_ptr, dbeta[:, None], first, end, HEADS, head, PARTS - 1, PARTS, 1)
 
     shared, heads = head // GROUPS, HEADS // GROUPS
     row = tl.arange(0, CHUNK)
@@ -221,6 +221,7 @@ def of_scores(
     SCALAR: tl.constexpr,
     QK: tl.constexpr,
     BOUNDED: tl.constexpr,
+    PARTS: tl.constexpr,
     N: tl.constexpr,
     PADDED_K: tl.constexpr,
     BLOCK_K: tl.constexpr,
@@ -230,81 +231,74 @@ def of_scores(
     The first four are [T, HEADS, K], dg and db in their own types. Reads decay and the workspaces that
     `of_products` writes.
 
-    db is beta's first share, [T, HEADS, 2], where the gate is SCALAR. The shares of A_log [chunks, HEADS] and
-    of dt_bias [chunks, HEADS, PADDED_K] are None where there is no gate.
+    db is beta's share, in place program_id(2) of [T, HEADS, PARTS], where the gate is SCALAR. The shares of
+    A_log [chunks, HEADS, K blocks] and dt_bias [chunks, HEADS, PADDED_K] are None where there is no gate.
     """
-    number, head = tl.program_id(0), tl.program_id(1)
+    number, head, block = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     sequence, first, end = find_chunk(cu_ptr, tokens, sequences, number, N)
-    tile = number * HEADS + head
+    tile, column = number * HEADS + head, block * BLOCK_K
+    index = column + tl.arange(0, BLOCK_K)
+    blocks: tl.constexpr = PADDED_K // BLOCK_K
     if sequence >= sequences:
-        nothing = tl.zeros((CHUNK, PADDED_K), tl.float32)
-        store_rows(dg_ptr, nothing, first, end, HEADS, head, 0, K, PADDED_K)
+        nothing = tl.zeros((CHUNK, BLOCK_K), tl.float32)
+        store_rows(dg_ptr, nothing, first, end, HEADS, head, column, K, BLOCK_K)
         if SCALAR:
             none = tl.zeros((CHUNK, 1), tl.float32)
-            store_rows(db_ptr, none, first, end, HEADS, head, 0, SHARES, 1)
+            store_rows(db_ptr, none, first, end, HEADS, head, block, PARTS, 1)
         else:
-            store_rows(db_ptr, nothing, first, end, HEADS, head, 0, K, PADDED_K)
+            store_rows(db_ptr, nothing, first, end, HEADS, head, column, K, BLOCK_K)
         if da_log_ptr is not None:
-            index = tl.arange(0, PADDED_K)
-            tl.store(da_log_ptr + tile, 0.0)
-            tl.store(dbias_ptr + tile * PADDED_K + index, tl.zeros((PADDED_K,), tl.float32))
+            tl.store(da_log_ptr + tile * blocks + block, 0.0)
+            tl.store(dbias_ptr + tile * PADDED_K + index, tl.zeros((BLOCK_K,), tl.float32))
         return
     shared, heads = head // GROUPS, HEADS // GROUPS
     q_norm = load_norm(q_ptr, first, end, heads, shared, K, PADDED_K, NORMALISE)
     k_norm = load_norm(k_ptr, first, end, heads, shared, K, PADDED_K, NORMALISE)
-    dpairs = load_tile(dpairs_ptr, tile, 2 * CHUNK, CHUNK)
+    q = load_unit(q_ptr, q_norm, first, end, heads, shared, column, K, BLOCK_K, QK)
+    k = load_unit(k_ptr, k_norm, first, end, heads, shared, column, K, BLOCK_K, QK)
+    b = load_gate(b_ptr, first, end, HEADS, head, column, K, BLOCK_K, SCALAR)
+    bk = b * k
     row = tl.arange(0, CHUNK)
+    decay = load_decays(decay_ptr, tile, row, column, PADDED_K, BLOCK_K)
+    dpairs = load_tile(dpairs_ptr, tile, 2 * CHUNK, CHUNK)
+    dleft = tl.zeros((2 * CHUNK, BLOCK_K), tl.float32)
+    dk = tl.zeros((CHUNK, BLOCK_K), tl.float32)
+    if BOUNDED:
+        down, up = near_factors(decay_ptr, tile, column, decay, PADDED_K, BLOCK_K)
+        dleft, dk = with_scores(dleft, dk, q, k, bk, down, up, dpairs, near())
+    for level in tl.static_range(BLOCK_LEVEL if BOUNDED else 0, LEVELS):
+        down, up = half_factors(decay_ptr, tile, column, decay, level, PADDED_K, BLOCK_K)
+        dleft, dk = with_scores(dleft, dk, q, k, bk, down, up, dpairs, quarter(level))
+    dq, dbk = apart(dleft)
+
+    ddecay = q * dq + bk * dbk - k * dk
+    dq_outer = tl.load(columns_of(dq_ptr, tile, column, CHUNK, PADDED_K, BLOCK_K))
+    dk_outer = tl.load(columns_of(dk_ptr, tile, column, CHUNK, PADDED_K, BLOCK_K))
+    dbk_outer = tl.load(columns_of(derase_ptr, tile, column, CHUNK, PADDED_K, BLOCK_K))
+    dlast = tl.load(dlast_ptr + tile * PADDED_K + index) + tl.sum(k * dk_outer, 0)
+    ddecay += q * dq_outer - k * dk_outer + bk * dbk_outer
+    ddecay += tl.where((row == CHUNK - 1)[:, None], dlast[None, :], 0.0)
+    dbk += dbk_outer
     of_itself = dpairs_ptr + tile.to(tl.int64) * (2 * CHUNK * CHUNK) + row * (CHUNK + 1)
     same = tl.load(of_itself)[:, None]
-    a = factor(a_log_ptr, head)
-    dbeta = tl.zeros((CHUNK,), tl.float32)
-    da_log = tl.zeros((CHUNK,), tl.float32)
-    for column in range(0, PADDED_K, BLOCK_K):
-        q = load_unit(q_ptr, q_norm, first, end, heads, shared, column, K, BLOCK_K, QK)
-        k = load_unit(k_ptr, k_norm, first, end, heads, shared, column, K, BLOCK_K, QK)
-        b = load_gate(b_ptr, first, end, HEADS, head, column, K, BLOCK_K, SCALAR)
-        bk = b * k
-        decay = load_decays(decay_ptr, tile, row, column, PADDED_K, BLOCK_K)
-        dleft = tl.zeros((2 * CHUNK, BLOCK_K), tl.float32)
-        dk = tl.zeros((CHUNK, BLOCK_K), tl.float32)
-        if BOUNDED:
-            down, up = near_factors(decay_ptr, tile, column, decay, PADDED_K, BLOCK_K)
-            dleft, dk = with_scores(dleft, dk, q, k, bk, down, up, dpairs, near())
-        for level in tl.static_range(BLOCK_LEVEL if BOUNDED else 0, LEVELS):
-            down, up = half_factors(decay_ptr, tile, column, decay, level, PADDED_K, BLOCK_K)
-            dleft, dk = with_scores(dleft, dk, q, k, bk, down, up, dpairs, quarter(level))
-        dq, dbk = apart(dleft)
-
-        ddecay = q * dq + bk * dbk - k * dk
-        dq_outer = tl.load(columns_of(dq_ptr, tile, column, CHUNK, PADDED_K, BLOCK_K))
-        dk_outer = tl.load(columns_of(dk_ptr, tile, column, CHUNK, PADDED_K, BLOCK_K))
-        dbk_outer = tl.load(columns_of(derase_ptr, tile, column, CHUNK, PADDED_K, BLOCK_K))
-        index = column + tl.arange(0, BLOCK_K)
-        dlast = tl.load(dlast_ptr + tile * PADDED_K + index) + tl.sum(k * dk_outer, 0)
-        ddecay += q * dq_outer - k * dk_outer + bk * dbk_outer
-        ddecay += tl.where((row == CHUNK - 1)[:, None], dlast[None, :], 0.0)
-        dbk += dbk_outer
-        dq_unit, dk_unit = dq + dq_outer + same * k, dk + dk_outer + same * q + b * dbk
-        store_rows(dq_rows_ptr, dq_unit, first, end, HEADS, head, column, K, BLOCK_K)
-        store_rows(dk_rows_ptr, dk_unit, first, end, HEADS, head, column, K, BLOCK_K)
-        if SCALAR:
-            dbeta += tl.sum(k * dbk, 1)
-        else:
-            store_rows(db_ptr, k * dbk, first, end, HEADS, head, column, K, BLOCK_K)
-        # From the last row on: row i's log-decay is part of every later row's.
-        dg = tl.cumsum(ddecay, 0, reverse=True)
-        x = biased(g_ptr, bias_ptr, first, end, HEADS, head, column, K, BLOCK_K)
-        dx, dx_a_log = raw_gradient(x, dg, a, lower_bound, GATE)
-        store_rows(dg_ptr, dx, first, end, HEADS, head, column, K, BLOCK_K)
-        if da_log_ptr is not None:
-            valid = (first + row < end)[:, None] & (index < K)[None, :]
-            da_log += tl.sum(tl.where(valid, dx_a_log, 0.0), 1)
-            share = tl.sum(tl.where(valid, dx, 0.0), 0)
-            tl.store(dbias_ptr + tile * PADDED_K + index, share)
+    dq_unit, dk_unit = dq + dq_outer + same * k, dk + dk_outer + same * q + b * dbk
+    store_rows(dq_rows_ptr, dq_unit, first, end, HEADS, head, column, K, BLOCK_K)
+    store_rows(dk_rows_ptr, dk_unit, first, end, HEADS, head, column, K, BLOCK_K)
     if SCALAR:
-        store_rows(db_ptr, dbeta[:, None], first, end, HEADS, head, 0, SHARES, 1)
+        share = tl.sum(k * dbk, 1)[:, None]
+        store_rows(db_ptr, share, first, end, HEADS, head, block, PARTS, 1)
+    else:
+        store_rows(db_ptr, k * dbk, first, end, HEADS, head, column, K, BLOCK_K)
+    # From the last row on: row i's log-decay is part of every later row's.
+    dg = tl.cumsum(ddecay, 0, reverse=True)
+    x = biased(g_ptr, bias_ptr, first, end, HEADS, head, column, K, BLOCK_K)
+    dx, da_log = raw_gradient(x, dg, factor(a_log_ptr, head), lower_bound, GATE)
+    store_rows(dg_ptr, dx, first, end, HEADS, head, column, K, BLOCK_K)
     if da_log_ptr is not None:
-        tl.store(da_log_ptr + tile, tl.sum(da_log, 0))
+        valid = (first + row < end)[:, None] & (index < K)[None, :]
+        da_log = tl.sum(tl.sum(tl.where(valid, da_log, 0.0), 1), 0)
+        tl.store(da_log_ptr + tile * blocks + block, da_log)
+        tl.store(dbias_ptr + tile * PADDED_K + index, tl.sum(tl.where(valid, dx, 0.0), 0))
 
 
 @triton.jit(do_not_specialize=["tokens", "sequences"])

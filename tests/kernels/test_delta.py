@@ -203,9 +203,10 @@ def test_the_geometries_of_the_kda_report(lengths: tuple[int, ...]) -> None:
 
 
 @pytest.mark.parametrize("heads", [1, pytest.param(64, marks=pytest.mark.slow)])
-def test_the_width_of_the_kda_report(heads: int) -> None:
-    """65 tokens of heads with 128 keys and values, forward and backward; 64 heads take minutes on a CPU."""
-    fields = {"lengths": (65,), "heads": heads, "keys": 128, "values": 128, "gates": REPORTED}
+@pytest.mark.parametrize("gates", [REPORTED, Gates()], ids=lambda gates: gates.gate)
+def test_the_width_of_the_kda_report(gates: Gates, heads: int) -> None:
+    """65 tokens of heads with 128 keys and values fit a card and are right; 64 take minutes on a CPU."""
+    fields = {"lengths": (65,), "heads": heads, "keys": 128, "values": 128, "gates": gates}
     holds((KDA_CHUNK, KDA_CHUNK_VJP), "agreement", precision="fp32", **fields)
 
 
