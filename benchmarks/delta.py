@@ -35,7 +35,7 @@ from torch.profiler import ProfilerActivity, profile  # noqa: E402
 from harness import data  # noqa: E402
 from kernels import delta_backward, delta_chunk  # noqa: E402
 from kernels.delta_contract import Operands, Options  # noqa: E402
-from oracles import delta, delta_rule  # noqa: E402
+from oracles import delta, delta_problem  # noqa: E402
 from oracles.precision import NAMED  # noqa: E402
 
 HEADS, WIDTH = 64, 128
@@ -93,7 +93,7 @@ def problem(tokens: int, kind: str = "kda") -> tuple[dict[str, Tensor], Tensor]:
 def reference(operands: dict[str, Tensor]) -> Tensor:
     """o in float64."""
     options = {"scale": None, "gate": "log", "lower_bound": -5.0, "normalise": True}
-    p = delta_rule.problem(operands, {**options, "state_v_first": False})
+    p = delta_problem.problem(operands, {**options, "state_v_first": False})
     return delta.recurrence(p.x, p.scale, p.initial, p.lengths).o
 
 

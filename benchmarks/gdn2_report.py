@@ -31,7 +31,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import torch
 from torch import Tensor
 
-from oracles import delta, delta_chunk, delta_rule
+from oracles import delta, delta_chunk, delta_problem, delta_rule
 from oracles.formats import BF16
 from oracles.precision import FORWARD, nearest, storing
 
@@ -110,14 +110,14 @@ def sequences(tensors: Mapping[str, Tensor], lengths: Iterable[int]) -> dict[str
     return cut | {"cu_seqlens": starts.to(tensors["q"].device, torch.int32)}
 
 
-def modelled(problem: delta_rule.Problem, rounded: frozenset[str]) -> Tensor:
+def modelled(problem: delta_problem.Problem, rounded: frozenset[str]) -> Tensor:
     """o [T, H, V] of the chunk form with the intermediates in `rounded` rounded to bf16."""
     store = storing(rounded, torch.bfloat16)
     o = delta_rule.chunk_outputs(problem, store, delta_chunk.as_is)["o"]
     return nearest(o, BF16) if "o" in rounded else o
 
 
-def reference(problem: delta_rule.Problem, q: Tensor, k: Tensor) -> Tensor:
+def reference(problem: delta_problem.Problem, q: Tensor, k: Tensor) -> Tensor:
     """o [T, H, V] of the recurrence in float64, on q and k normalised beforehand."""
     x = dataclasses.replace(problem.x, q=q, k=k)
     return delta.recurrence(x, problem.scale, problem.initial, problem.lengths).o
@@ -128,7 +128,7 @@ def percent(o: Tensor, exact: Tensor) -> float:
     return 100 * float((o - exact).square().mean().sqrt() / exact.square().mean().sqrt())
 
 
-def model_rows(problem: delta_rule.Problem) -> Iterator[Row]:
+def model_rows(problem: delta_problem.Problem) -> Iterator[Row]:
     """A row for each set of roundings of the storage model."""
     exact = modelled(problem, frozenset({"qk"}))
     rows = [(name, frozenset({name, "qk"})) for name in (*ALONE, "v_new", "o")]
@@ -138,7 +138,7 @@ def model_rows(problem: delta_rule.Problem) -> Iterator[Row]:
         yield _row(name, modelled(problem, rounded), exact)
 
 
-def kernel_rows(tensors: dict[str, Tensor], problem: delta_rule.Problem) -> Iterator[Row]:
+def kernel_rows(tensors: dict[str, Tensor], problem: delta_problem.Problem) -> Iterator[Row]:
     """A row for each kernel on the present card, against both references."""
     from kernels import delta_chunk as chunk
     from kernels import delta_recurrent as recurrent
@@ -218,7 +218,7 @@ def main() -> int:
         lanes.choose("cuda")
     device = torch.device("cuda" if on_card else "cpu")
     tensors = sequences(inputs(device, DRAWN if on_card else tokens), [tokens])
-    problem = delta_rule.problem(tensors, PARAMS)
+    problem = delta_problem.problem(tensors, PARAMS)
     print(
         f"{torch.cuda.get_device_name() if on_card else 'CPU'}, torch {torch.__version__}, percent"
     )

@@ -25,11 +25,14 @@ from harness import falsify
 from harness.case import Inputs, Launch
 from harness.errors import UsageError
 from harness.lanes.base import parameters
+from harness.outcomes import one_line
 from harness.records import Captured
 from harness.spec import KernelSpec
 
 _DRAWN = 64
 _LAUNCH = "launch"
+# What an oracle raises of tensors and parameters that no caller may pass, checked or not.
+_UNFIT = (ValueError, TypeError, LookupError, ArithmeticError, RuntimeError)
 
 Axis = tuple[str, int]
 
@@ -66,8 +69,9 @@ def load(
     )
     try:
         spec.oracle(inputs.tensors, parameters(inputs))
-    except (ValueError, IndexError) as error:
-        raise UsageError(f"{path} does not fit kernel {spec.name!r}: {error}") from error
+    except _UNFIT as error:
+        said = one_line(error) or type(error).__name__
+        raise UsageError(f"{path} does not fit kernel {spec.name!r}: {said}") from error
     return inputs, Captured(path=str(path.resolve()), sha256=digest(path), params=plain)
 
 
@@ -75,7 +79,7 @@ def object_of(params: str | None) -> dict[str, Any]:
     """The JSON object that `--params` gives, an empty one for None; UsageError for anything else."""
     try:
         plain = json.loads(params or "{}")
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UsageError(f"--params is not valid JSON: {error}") from error
     if not isinstance(plain, dict):
         raise UsageError(f"--params must be a JSON object such as {{}}, got {params}")

@@ -11,11 +11,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 from hypothesis import HealthCheck, Phase, Verbosity, given, seed, settings
 from hypothesis.errors import FlakyFailure, HypothesisException
 
 from harness import checks
 from harness.case import Case, Inputs, build, covered
+from harness.checks import invariances
 from harness.errors import SpecError
 from harness.lanes.base import Lane
 from harness.outcomes import Finding, Findings, Outcome, one_line
@@ -25,7 +27,10 @@ from harness.spec import KernelSpec
 
 @dataclass(kw_only=True)
 class Search:
-    """What a search did: examples by outcome, what the cases covered, and the smallest failing one."""
+    """What a search did: examples by outcome, what the cases covered, and the smallest failing one.
+
+    `captured` where its one case is a user's, of which nothing is demanded.
+    """
 
     check: str
     kernel: str
@@ -35,6 +40,7 @@ class Search:
     counts: collections.Counter[str] = field(default_factory=collections.Counter)
     reasons: set[str] = field(default_factory=set)
     demanded: bool = False
+    captured: bool = False
     unable: str = ""
     seconds: float = 0.0
     case: Case | None = None
@@ -71,13 +77,16 @@ class Search:
         A control that varied on no output shows nothing, and where the claim says which have to vary
         (`demanded`), on one of them; each invariance has to apply somewhere.
         """
-        if not self.outcomes[Outcome.PASSED] or not self.counts:
+        if not self.outcomes[Outcome.PASSED] or not self.counts or self.captured:
             return ""
         if self.check == "invariances" or self.demanded:
             idle = sorted(name for name, count in self.counts.items() if not count)
             return f"never {idle[0]}" if idle else ""
         return "" if self.counts.total() else "its control never varied"
 
+
+# Further cases that are drawn, and judged if they show an invariance that applied to none before.
+_FURTHER = 200
 
 Execute = Callable[[Case], tuple[Inputs, Findings]]
 
@@ -141,6 +150,7 @@ def search(
 ) -> Search:
     """Judge up to `max_examples` drawn cases; stop at the first defect, shrunk unless told otherwise.
 
+    Where an invariance applied to none of them, cases to which it does are looked for among some more.
     After `seconds` no further case is begun, the first apart; a defect is shrunk all the same. Where `base`
     is derandomised, the cases are the same ones in every process. A failure that does not repeat is a finding
     too: the kernel gave two answers to one case. `execute` judges one case; by default that happens here, see
@@ -160,10 +170,19 @@ def search(
         result.reasons.add(result.unable)
         return result
 
+    def shows(case: Case) -> bool:
+        missing = [one for one in spec.invariances if not result.counts[f"{one.name} applied"]]
+        if check != "invariances" or not missing:
+            return False
+        inputs = build(case, torch.device("cpu"))
+        return any(invariances.applies(one, inputs) for one in missing)
+
     def judge(case: Case) -> None:
         late = seconds is not None and time.perf_counter() - began > seconds
         if late and result.examples and result.findings is None:
             return  # Hypothesis cannot be told to draw no more, but drawing costs a millisecond
+        if result.examples >= max_examples and result.findings is None and not shows(case):
+            return
         inputs, findings = execute(case)
         if result.findings is None:
             result.outcomes[findings.outcome] += 1
@@ -183,7 +202,8 @@ def search(
     phases = (Phase.reuse, Phase.generate, Phase.shrink) if shrink else (Phase.generate,)
     base = base or settings()
     backend = STEADY if base.derandomize else base.backend
-    chosen = settings(base, max_examples=max_examples, phases=phases, backend=backend, **_ALWAYS)
+    drawn = max_examples + (_FURTHER if check == "invariances" else 0)
+    chosen = settings(base, max_examples=drawn, phases=phases, backend=backend, **_ALWAYS)
     drawing = given(spec.drawn())(judge)
     if base.derandomize:  # Hypothesis would derive a seed from the very text of `judge`
         drawing = seed(identity)(drawing)

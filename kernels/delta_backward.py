@@ -217,6 +217,8 @@ def _operand_gradients(
 
 def launch(tensors: Tensors, params: Params) -> dict[str, Tensor]:
     """`backward` on the tensors of a case, after a forward pass that retains its intermediates or not."""
+    if not {"do", "dht"} <= set(tensors):
+        raise ValueError("a backward pass needs do and dht, the gradients of o and of final states")
     x, options = of_case(tensors, params)
     configured = params["launch"]
     saved = forward(x, options, configured, retain=True)[2] if params["retain"] else None

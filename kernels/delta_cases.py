@@ -15,6 +15,7 @@ from torch import Tensor
 
 from harness import data
 from harness.case import Launch
+from harness.errors import UsageError
 from harness.strategies import correlated, floats, gates, launches, packed, ragged, sizes
 from harness.strategies.gates import Gate, Gates
 from harness.strategies.values import Dtype, encode
@@ -47,6 +48,7 @@ class DeltaCase:
     kind       gdn2 (vector gates b and w) or kda (one number beta for each token and value head)
     garbage    the fp32 pattern that slack rows hold in every tensor
     heads      of q and k; `groups` value heads share each; keys: K; values: V
+    gate_dtype of b, w or beta, where it is not the others'
     operands   see `harness.strategies.correlated`
     tiny       one row of q and k in eight is zero, one in eight some 2^-12 of its size
     erase      b or beta: in (0, 1); sparse, with exact zeros and ones (w too); doubled; or zero
@@ -66,6 +68,7 @@ class DeltaCase:
     keys: int = 16
     values: int = 16
     dtype: Dtype = "bf16"
+    gate_dtype: Dtype | None = None
     operands: correlated.Kind = "normal"
     tiny: bool = False
     gates: Gates = USUAL_GATES
@@ -79,6 +82,19 @@ class DeltaCase:
     retain: bool = False
     seed: int = 0
     launch: Launch = Launch(block=CHUNK)
+
+    def __post_init__(self) -> None:
+        """Reject what is no call: UsageError, naming the field."""
+        least = {"slack": 0, "heads": 1, "groups": 1, "keys": 1, "values": 1}
+        for name, count in least.items():
+            if getattr(self, name) < count:
+                raise UsageError(
+                    f"a delta case's {name} must be at least {count}, it is {getattr(self, name)}"
+                )
+        if not self.lengths or min(self.lengths) < 0:
+            raise UsageError(f"a delta case's lengths count tokens, they are {self.lengths}")
+        if self.scale and math.isnan(floats.number(self.scale)):
+            raise UsageError(f"a delta case's scale must be a number, it is {self.scale}")
 
     @property
     def rows(self) -> int:
@@ -176,6 +192,8 @@ class DeltaCase:
             "tiny rows": self.tiny,
             "initial states": self.initial,
             "not normalised": not self.normalise,
+            "gates of another type": self.gate_dtype not in (None, self.dtype),
+            "a negative scale": self.scale != "" and floats.number(self.scale) < 0,
             "V before K in states": self.state_v_first,
             "intermediates retained": self.retain,
             "the report's limit": self._reported and not self.gradient,
@@ -214,6 +232,7 @@ class DeltaCase:
     ) -> Tensor:
         """Multiples of 2^-8 between 0 and 1, or what `kind` makes of them; exact in every type."""
         words = data.hashed(self._salted(salt), 0, torch.Size(shape).numel(), device)
+        dtype = self.gate_dtype or self.dtype
         values = ((words >> 8) % 255 + 1).to(torch.float32) * 2.0**-8
         match kind:
             case "sparse":
@@ -222,7 +241,7 @@ class DeltaCase:
                 values = values * 2
             case "zero":
                 values = torch.zeros_like(values)
-        return _encoded(values, self.dtype).reshape(shape)
+        return _encoded(values, dtype).reshape(shape)
 
     def _states(self, salt: int, device: torch.device) -> Tensor:
         """fp32 [N, HV, K, V], or with V before K."""
@@ -237,11 +256,15 @@ class DeltaCase:
         for name in _OF_TOKENS & set(tensors):
             tensor = tensors[name]
             word = torch.tensor([floats.word(self.garbage)], device=tensor.device)
-            decays = name == "g" and self.gates.gate == "log"
-            tensor[used:] = encode(word, "fp32" if decays else self.dtype)
+            if name == "g" and self.gates.gate == "log":
+                dtype: Dtype = "fp32"
+            else:
+                dtype = (name in _GATES and self.gate_dtype) or self.dtype
+            tensor[used:] = encode(word, dtype)
 
 
-_OF_TOKENS = frozenset({"q", "k", "v", "g", "b", "w", "beta", "do"})
+_GATES = frozenset({"b", "w", "beta"})
+_OF_TOKENS = frozenset({"q", "k", "v", "g", "do"}) | _GATES
 
 
 def _encoded(values: Tensor, dtype: Dtype) -> Tensor:
@@ -251,8 +274,8 @@ def _encoded(values: Tensor, dtype: Dtype) -> Tensor:
 
 # What is compiled in, each with its plainest value first. (H, groups, K, V) are few, since each costs
 # seconds to compile on a card and, the large ones, to interpret.
-_SMALL = ((1, 1, 16, 16), (2, 1, 32, 16), (1, 2, 32, 16), (2, 2, 24, 32))
-_LARGE = ((1, 1, 16, 16), (2, 1, 64, 64), (1, 2, 128, 64), (3, 1, 60, 32), (2, 2, 128, 128))
+_SMALL = ((1, 1, 16, 16), (2, 1, 32, 24), (1, 2, 32, 16), (2, 2, 24, 32), (2, 1, 40, 48))
+_LARGE = ((1, 1, 16, 16), (2, 1, 64, 64), (1, 2, 128, 64), (3, 1, 60, 40), (2, 2, 128, 128))
 _LAUNCHES = (
     Launch(block=CHUNK),
     Launch(block=CHUNK, num_warps=8, num_stages=1),
@@ -266,7 +289,7 @@ def _options(*, chunked: bool, gradient: bool, on_card: bool) -> dict[str, tuple
         "size": _LARGE if on_card else _SMALL,
         "dtype": ("bf16", "bf16", "bf16", "fp16", "fp32"),
         "gate": gate,
-        "absent": (False, True),
+        "absent": ("neither", "A_log", "dt_bias", "neither", "both"),
         "initial": (False, True),
         "normalise": (True, True, False),
         "state_v_first": (False, True),
@@ -274,6 +297,7 @@ def _options(*, chunked: bool, gradient: bool, on_card: bool) -> dict[str, tuple
         "precision": ("upstream", "targeted", "fp32") if chunked else ("fp32",),
         "retain": (False, True) if gradient else (False,),
         "launch": _LAUNCHES,
+        "gate_dtype": (None, None, "fp32"),
     }
 
 
@@ -348,11 +372,12 @@ def delta_cases(draw: Any, *, kind: Kind, chunked: bool, gradient: bool) -> Delt
             gates.gates(
                 gate,
                 kinds=_KINDS[style],
-                absent=absent and gate == "bounded",
+                absent=absent in ("A_log", "both") and gate == "bounded",
+                biased=gate == "log" or absent not in ("dt_bias", "both"),
             )
         ),
         erase=erase if style == "any" else "usual",
-        scale=draw(st.sampled_from(("", "", floats.pattern(1.0), floats.pattern(0.3)))),
+        scale=draw(st.sampled_from(("", "", floats.pattern(1.0), floats.pattern(-0.3)))),
         gradient=gradient,
         seed=draw(st.integers(0, 2**16)),
         **chosen,

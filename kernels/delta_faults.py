@@ -51,6 +51,21 @@ STATES = (
     fault(
         "states",
         "pass_states",
+        "takes the first columns of a state for all",
+        "column, head, sequence = tl.program_id(0) * BLOCK_V,",
+        "column, head, sequence = tl.program_id(0) * 0,",
+    ),
+    fault(
+        "states",
+        "state_places",
+        "reads and writes states past V",
+        "(row < K) & (column < V)",
+        "(row < K) & (column >= 0)",
+        "memory",
+    ),
+    fault(
+        "states",
+        "pass_states",
         "keeps v_new in bf16 whatever the policy",
         "(u.to(tl.float32) - product(wy, snapshot)).to(V_NEW)",
         f"(u.to(tl.float32) - product(wy, snapshot)){_BF16}.to(V_NEW)",

@@ -153,6 +153,13 @@ GRADIENTS = (
     fault(
         "backward",
         "_operand_gradients",
+        "answers with db and dw in q's type",
+        "torch.empty_like(gate)",
+        "torch.empty_like(gate, dtype=x.q.dtype)",
+    ),
+    fault(
+        "backward",
+        "_operand_gradients",
         "answers with dg in fp32 whatever the gate",
         "dg = torch.empty_like(x.g)",
         "dg = torch.empty_like(x.g, dtype=torch.float32)",

@@ -125,4 +125,5 @@ def _raw(inputs: Inputs) -> tuple[Tensor, Tensor]:
         rate = x.new_ones(1)
     else:
         rate = tensors["A_log"].double().exp()[:, None]
-    return (x if inputs.params["gate"] == "log" else x + tensors["dt_bias"].double()), rate
+    biased = inputs.params["gate"] != "log" and "dt_bias" in tensors
+    return (x + tensors["dt_bias"].double() if biased else x), rate

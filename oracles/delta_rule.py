@@ -26,10 +26,8 @@ be flushed to zero: 2^-126 for each term of a sum.
 from __future__ import annotations
 
 import dataclasses
-import itertools
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import torch
 from torch import Tensor
@@ -37,13 +35,8 @@ from torch import Tensor
 from oracles import delta, delta_chunk, delta_chunk_adjoint
 from oracles.delta import Tokens
 from oracles.delta_chunk import CHUNK, Operand
-from oracles.delta_gates import (
-    GateParameters,
-    activated,
-    activated_adjoint,
-    normalised,
-    normalised_adjoint,
-)
+from oracles.delta_gates import activated_adjoint, normalised_adjoint
+from oracles.delta_problem import Params, Problem, Tensors, problem
 from oracles.formats import BF16, Floats
 from oracles.modelled import Modelled
 from oracles.precision import (
@@ -63,84 +56,6 @@ COARSE: Final = 2.0**-9
 SCAN: Final = 8
 GRIDS: Final = tuple(2.0 ** (i / 8) for i in range(8))
 FLUSHED: Final = 256 * 2.0**-126
-
-Tensors = Mapping[str, Tensor]
-Params = Mapping[str, Any]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Problem:
-    """A call in float64, nobody's rows left out: `raw` as passed, `x` as the recurrence takes it."""
-
-    raw: Mapping[str, Tensor]
-    x: Tokens
-    gate: GateParameters
-    initial: Tensor
-    lengths: tuple[int, ...]
-    scale: float
-    slack: int
-    scalar: bool
-    normalise: bool
-    v_first: bool
-
-    @property
-    def groups(self) -> int:
-        """Value heads that share one q and k."""
-        return self.raw["v"].shape[1] // self.raw["q"].shape[1]
-
-    @property
-    def deepest(self) -> float:
-        """The largest cumulative log-decay of a chunk."""
-        decays = delta_chunk.chunked(self.lengths, len(self.x.g)).split(self.x.g).cumsum(-2).abs()
-        return float(decays.max()) if decays.numel() else 0.0
-
-
-def problem(tensors: Tensors, params: Params) -> Problem:
-    """From tensors and parameters as `kernels.delta_contract` describes them."""
-    starts = tensors["cu_seqlens"].tolist()
-    lengths = tuple(stop - start for start, stop in itertools.pairwise(starts))
-    used, v_first = starts[-1], bool(params["state_v_first"])
-    whole = {"initial_state", "A_log", "dt_bias", "dht"}
-    raw = {
-        name: (value if name in whole else value[:used]).double()
-        for name, value in tensors.items()
-        if name != "cu_seqlens"
-    }
-    for name in ("initial_state", "dht"):
-        if name in raw and v_first:
-            raw[name] = raw[name].transpose(-1, -2)
-    heads, keys = raw["v"].shape[1], raw["q"].shape[2]
-    groups = heads // raw["q"].shape[1]
-    gate = GateParameters(
-        gate=params["gate"],
-        a_log=raw.get("A_log"),
-        dt_bias=raw.get("dt_bias"),
-        lower_bound=params["lower_bound"],
-    )
-    unit = normalised if params["normalise"] else torch.clone
-    q, k = (unit(raw[name]).repeat_interleave(groups, 1) for name in "qk")
-    b, w = (raw[name] if name in raw else raw["beta"][..., None] for name in "bw")
-    x = Tokens(
-        q=q,
-        k=k,
-        v=raw["v"],
-        g=activated(raw["g"], gate),
-        b=b.expand_as(raw["g"]),
-        w=w.expand_as(raw["v"]),
-    )
-    empty = raw["q"].new_zeros(len(lengths), heads, keys, raw["v"].shape[2])
-    return Problem(
-        raw=raw,
-        x=x,
-        gate=gate,
-        initial=raw.get("initial_state", empty),
-        lengths=lengths,
-        scale=keys**-0.5 if params["scale"] is None else params["scale"],
-        slack=len(tensors["q"]) - used,
-        scalar="beta" in tensors,
-        normalise=bool(params["normalise"]),
-        v_first=v_first,
-    )
 
 
 def rounded_points(tensors: Tensors, params: Params, points: tuple[str, ...]) -> frozenset[str]:

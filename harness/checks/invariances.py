@@ -45,6 +45,12 @@ def check(spec: KernelSpec, inputs: Inputs, lane: Lane) -> Findings:
     return dataclasses.replace(judged(findings), counts=counts)
 
 
+def applies(invariance: Invariance, inputs: Inputs) -> bool:
+    """Whether the relation says anything of these inputs; nothing is launched."""
+    begun = inputs if invariance.start is None else invariance.start(inputs)
+    return begun is not None and invariance.transform(begun) is not None
+
+
 def _two(
     spec: KernelSpec, invariance: Invariance, inputs: Inputs, base: Tensors, lane: Lane
 ) -> tuple[Tensors, Tensors] | None:

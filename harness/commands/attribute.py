@@ -183,7 +183,7 @@ def _read(path: Path, spec: KernelSpec) -> Any:
         plain = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UsageError(f"{path} is not valid JSON: {error}") from error
     if isinstance(plain, dict) and {"kernel", "case"} <= set(plain):
         if plain["kernel"] != spec.name:

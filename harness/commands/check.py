@@ -112,14 +112,14 @@ def _search(
     examples = max_examples or profiles.examples(found.spec, check, lane.name, profile)
     # A child process finds the spec by name and would judge it without the planted fault.
     judge = Careful(lane=lane) if fault is None else functools.partial(_here, lane)
-    done = 0
+    done, shrinking = 0, False
     with progress(check, examples) as tell:
 
         def execute(case: Any) -> tuple[Inputs, Findings]:
-            nonlocal done
+            nonlocal done, shrinking
             inputs, findings = judge(found, check, case)
-            done += 1
-            tell(min(done, examples), "shrinking" if done > examples else "")
+            done, shrinking = done + 1, shrinking or findings.outcome.is_defect
+            tell(min(done, examples), "shrinking" if shrinking else "")
             return inputs, findings
 
         return falsify.search(
@@ -150,6 +150,7 @@ def _judge(found: Found, check: str, inputs: Inputs, lane: Lane) -> Search:
         counts=collections.Counter(findings.counts),
         reasons={findings.reason} if findings.reason else set(),
         seconds=time.perf_counter() - began,
+        captured=True,
         inputs=inputs,
         findings=findings if findings.outcome.is_defect else None,
     )
@@ -162,6 +163,7 @@ def _line(result: Search) -> str:
     if worst and result.findings is None:
         line += f", worst {worst:.3g} of its bound"
     told = [] if result.outcome in (Outcome.PASSED, Outcome.FAILED) else sorted(result.reasons)
+    told += [result.undemonstrated] if result.undemonstrated else []
     return "; ".join([line, *told])
 
 

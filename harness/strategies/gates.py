@@ -61,6 +61,7 @@ class Gates:
     bits   fp32 patterns of the steps
     rate   e^A_log: usual (from 1 to 16), absent, or extreme (infinite and subnormal by turns, for which
            only a bounded gate is defined)
+    biased whether a raw gate has dt_bias
     seed   of every number
     """
 
@@ -69,6 +70,7 @@ class Gates:
     bound: str = BOUNDS[0]
     bits: tuple[str, ...] = ()
     rate: Rate = "usual"
+    biased: bool = True
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -92,7 +94,7 @@ class Gates:
     def build(self, positions: Tensor, heads: int, width: int, dtype: Dtype) -> dict[str, Tensor]:
         """g [T, heads, width], in fp32 or, if raw, in `dtype`; and a raw gate's parameters.
 
-        Those are dt_bias [heads, width] and, unless it is absent, A_log [heads], both fp32 and another
+        Those are, unless they are absent, dt_bias [heads, width] and A_log [heads], both fp32 and another
         in each head. `positions` [T] are the rows' places in their sequences.
         """
         device = positions.device
@@ -102,15 +104,22 @@ class Gates:
             return {"g": data.words_to_fp32(self._filled(words, rows, self._decays(words)))}
         normal = _words(data.normal(data.hashed(self._salted(1), 0, rows.numel(), device)))
         raw = self._filled(words, rows, normal.reshape(rows.shape))
-        built = {"g": encode(raw, dtype), "dt_bias": self._biases(heads, width, device)}
+        built = {"g": encode(raw, dtype)}
+        if self.biased:
+            built["dt_bias"] = self._biases(heads, width, device)
         if self.rate != "absent":
             built["A_log"] = self._rates(heads, device)
         return built
 
     def features(self) -> list[str]:
         """What the gates cover, in the words that the run's summary counts."""
-        named = [f"{self.gate} gate", f"{self.kind} gates"]
-        return named if self.rate == "usual" else [*named, f"{self.rate} A_log"]
+        found = {
+            f"{self.gate} gate": True,
+            f"{self.kind} gates": True,
+            f"{self.rate} A_log": self.rate != "usual",
+            "absent dt_bias": not self.biased,
+        }
+        return [name for name, holds in found.items() if holds]
 
     def _salted(self, salt: int) -> int:
         return self.seed * 8 + salt
@@ -146,8 +155,8 @@ class Gates:
     def _biases(self, heads: int, width: int, device: torch.device) -> Tensor:
         """In (-1, 1), or from -6.9 to -2.25 as in the GDN2 report; odd multiples of 2^-17.
 
-        Raw values are multiples of 2^-16, so that no sum of the two is zero: an infinite rate times
-        zero would be NaN.
+        Raw values are multiples of 2^-16, so that no sum of the two is zero: with an infinite rate the
+        derivative there would be infinite.
         """
         words = data.hashed(self._salted(3), 0, heads * width, device)
         low, high = (-904_400, -294_912) if self.kind == "gentle" else (-(1 << 17), 1 << 17)
@@ -186,8 +195,9 @@ def gates(
     *,
     kinds: tuple[Kind, ...] = KINDS,
     absent: bool = False,
+    biased: bool = True,
 ) -> Gates:
-    """`Gates` of one gate, without A_log if `absent`.
+    """`Gates` of one gate, without A_log if `absent`, without dt_bias unless `biased`.
 
     Shrinks toward the first of `kinds`, with the bound -5. Only with all kinds are rates extreme.
     """
@@ -195,7 +205,7 @@ def gates(
     bits = draw(st.sampled_from(_LOG_STEPS if gate == "log" else _RAW_STEPS))
     extreme = draw(st.sampled_from((False, False, False, True)))
     rate: Rate = "absent" if absent else "usual"
-    if extreme and kinds == KINDS and gate == "bounded" and not absent:
+    if extreme and kinds == KINDS and gate == "bounded" and not absent and biased:
         rate = "extreme"
     return Gates(
         gate=gate,
@@ -203,5 +213,6 @@ def gates(
         bound=draw(st.sampled_from(BOUNDS)),
         bits=bits if kind == "steps" else (),
         rate=rate,
+        biased=biased,
         seed=draw(st.integers(0, 2**16)),
     )

@@ -253,6 +253,16 @@ def test_an_invariance_that_never_applies_is_not_demonstrated() -> None:
     assert result.undemonstrated == "never never applied"
 
 
+def test_what_applied_to_no_example_is_looked_for_among_further_cases() -> None:
+    """They are judged only if it applies to them, and the search ends when it has."""
+    spec = variant(invariances=(_relation("often", 1), _relation("rarely", 8)))
+    result = _search(spec, "invariances", max_examples=1)
+    assert result.outcome is Outcome.PASSED
+    assert result.counts == {"often applied": 2, "rarely applied": 1}
+    assert result.examples == 2
+    assert _search(spec, "agreement", max_examples=1).examples == 1
+
+
 def test_empty_cases_alone_demonstrate_nothing() -> None:
     """A strategy that draws only empty cases is found out."""
     result = _search(variant(**_fixed(RowsCase(rows=0))))

@@ -12,7 +12,7 @@ from harness.case import Inputs
 from harness.outcomes import Outcome
 from harness.spec import KernelSpec, Params, Tensors
 from harness.strategies.floats import pattern
-from harness.strategies.gates import Gates
+from harness.strategies.gates import Gate, Gates
 from kernels import delta_backward, delta_chunk
 from kernels.delta_cases import GARBAGE
 from kernels.delta_contract import of_case
@@ -27,6 +27,7 @@ from tests.kernels.delta_judging import (
     KDA_CHUNK_VJP,
     KDA_RECURRENT,
     REPORTED,
+    TOKEN_BY_TOKEN,
     applied,
     case_of,
     holds,
@@ -183,6 +184,31 @@ def test_a_constant_deep_decay_is_finite(decay: float) -> None:
     """Fifteen steps of it are where exponentials that are anchored nowhere overflow."""
     gates = Gates(kind="steps", bits=(pattern(decay),))
     holds((*FORWARD, *BACKWARD), "agreement", lengths=(16,), gates=gates, precision="fp32")
+
+
+def test_an_infinite_rate_meets_no_zero() -> None:
+    """Raw gates of zero times e^90, and derivatives of saturated ones, which are zero: neither is NaN."""
+    gates = Gates(gate="bounded", kind="edges", rate="extreme", biased=False)
+    fields: dict[str, Any] = {"lengths": (20,), "heads": 2, "initial": True}
+    for spec in (*FORWARD, *TOKEN_BY_TOKEN):
+        inputs, _ = ran(spec, case_of(spec, **fields, gates=gates))
+        assert bool((inputs.tensors["g"] == 0).any())
+        holds((spec,), "agreement", **fields, gates=gates)
+    holds(BACKWARD, "agreement", **fields, gates=dataclasses.replace(gates, biased=True))
+
+
+@pytest.mark.parametrize("gate", ["plain", "bounded"])
+def test_a_raw_gate_may_lack_its_bias(gate: Gate) -> None:
+    """As one of zero: agreement, and every relation that applies."""
+    fields: dict[str, Any] = {"lengths": (20, 7), "gates": Gates(gate=gate, biased=False)}
+    holds(EVERY, "agreement", "invariances", **fields)
+
+
+def test_more_sequences_than_a_small_table_holds() -> None:
+    """Seventeen, some of them empty, forward and backward."""
+    holds(
+        EVERY, "agreement", lengths=(1, 2, 0, 3, 1) * 3 + (0, 4), initial=True, keys=24, values=24
+    )
 
 
 def test_a_finite_forward_pass_has_finite_gradients() -> None:

@@ -77,13 +77,14 @@ def test_every_case_builds_what_the_contract_names(case):
         "g": ((t, hv, k), torch.float32 if log else own),
         "cu_seqlens": ((n + 1,), torch.int32),
     }
+    gates = DTYPES[case.gate_dtype or case.dtype]
     if case.kind == "gdn2":
-        expected |= {"b": ((t, hv, k), own), "w": ((t, hv, v), own)}
+        expected |= {"b": ((t, hv, k), gates), "w": ((t, hv, v), gates)}
     else:
-        expected |= {"beta": ((t, hv), own)}
+        expected |= {"beta": ((t, hv), gates)}
     if case.initial:
         expected |= {"initial_state": (state, torch.float32)}
-    if not log:
+    if not log and case.gates.biased:
         expected |= {"dt_bias": ((hv, k), torch.float32)}
     if not log and case.gates.rate != "absent":
         expected |= {"A_log": ((hv,), torch.float32)}
@@ -222,7 +223,8 @@ OPTIONS = {
     *("zero erasing", "bf16", "fp16", "fp32", "2 warps", "4 warps", "8 warps", "misaligned"),
     *("no tokens", "an empty sequence first", "an empty sequence last", "one token"),
     *("an empty sequence between", "a sub-chunk less one", "several sequences"),
-    *("of unequal lengths", "a cut inside a chunk", "extreme A_log"),
+    *("of unequal lengths", "a cut inside a chunk", "extreme A_log", "absent dt_bias"),
+    *("gates of another type", "a negative scale"),
     "upstream's tolerances",
 }
 CHUNKED = {
@@ -254,11 +256,11 @@ def test_a_run_on_a_card_compiles_few_combinations(on_card):
 
 
 def test_a_case_in_the_interpreter_is_small():
-    """Every program is interpreted: at most three chunks, at most four value heads of 32 columns."""
+    """Every program is interpreted: at most three chunks, at most four value heads of 48 columns."""
     for case in _drawn(200, kind="gdn2", chunked=True, gradient=False):
         assert sum(case.lengths) <= 132
         assert case.heads * case.groups <= 4
-        assert max(case.keys, case.values) <= 32
+        assert max(case.keys, case.values) <= 48
 
 
 REPORTS = {

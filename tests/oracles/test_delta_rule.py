@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from oracles import delta, delta_chunk, delta_rule
+from oracles import delta, delta_problem, delta_rule
 from oracles.delta import Tokens
-from oracles.delta_gates import GateParameters, activated, normalised
+from oracles.delta_gates import GateParameters, activated
 from oracles.formats import Floats
 from tests.oracles.delta_operands import (
     GROUPS,
@@ -237,7 +237,7 @@ def test_gradients_are_the_limits_of_differences_of_the_forward_pass(
         def loss(far: float, name: str = name, direction: Tensor = direction) -> float:
             moved = (tensors[name].double() + far * direction).float()
             assert torch.equal(moved.double(), tensors[name].double() + far * direction)
-            x = delta_rule.problem(tensors | {name: moved}, params)
+            x = delta_problem.problem(tensors | {name: moved}, params)
             run = delta.recurrence(x.x, x.scale, x.initial, x.lengths)
             return float((run.o.numpy() * do).sum() + (run.final.numpy() * dfinal).sum())
 
@@ -247,15 +247,3 @@ def test_gradients_are_the_limits_of_differences_of_the_forward_pass(
         # Richardson's extrapolation errs by the fourth power of the step, times a fifth derivative.
         assert abs((4 * narrow - wide) / 3 - along) < 32 * step**4 * size, name
         assert size > 0, name
-
-
-def test_a_problem_is_normalised_and_repeated_by_heads() -> None:
-    """What the recurrence takes: unit q and k, one for each value head, and a chunk's deepest decay."""
-    tensors = call()
-    p = delta_rule.problem(tensors, {**PLAIN, "normalise": True})
-    expected = normalised(tensors["k"].double()).repeat_interleave(GROUPS, 1)
-    assert torch.equal(p.x.k, expected)
-    assert p.groups == GROUPS
-    decays = delta_chunk.chunked(LENGTHS, sum(LENGTHS))
-    assert p.deepest == float(decays.split(p.x.g).cumsum(-2).abs().max())
-    assert delta_rule.problem(call(lengths=(0,)), PLAIN).deepest == 0.0

@@ -1,0 +1,42 @@
+"""A call of the delta rule as its oracles take it, and what is no call."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from oracles import delta_chunk, delta_problem
+from oracles.delta_gates import normalised
+from tests.oracles.delta_operands import GROUPS, LENGTHS, PLAIN, call
+
+
+def test_a_problem_is_normalised_and_repeated_by_heads() -> None:
+    """What the recurrence takes: unit q and k, one for each value head, and a chunk's deepest decay."""
+    tensors = call()
+    p = delta_problem.problem(tensors, {**PLAIN, "normalise": True})
+    expected = normalised(tensors["k"].double()).repeat_interleave(GROUPS, 1)
+    assert torch.equal(p.x.k, expected)
+    assert p.groups == GROUPS
+    decays = delta_chunk.chunked(LENGTHS, sum(LENGTHS))
+    assert p.deepest == float(decays.split(p.x.g).cumsum(-2).abs().max())
+    assert delta_problem.problem(call(lengths=(0,)), PLAIN).deepest == 0.0
+
+
+@pytest.mark.parametrize("offsets", [[1, 4, 5], [0, 5, 4], [0, 4, 7], [0, -1, 5], []], ids=str)
+def test_offsets_that_cut_nothing_are_refused(offsets: list[int]) -> None:
+    """Which no kernel could check without waiting for the device: one sentence that names them."""
+    tensors = call(lengths=(4, 2)) | {"cu_seqlens": torch.tensor(offsets, dtype=torch.int32)}
+    with pytest.raises(ValueError, match="cu_seqlens must begin at 0, never fall and end at 6 at"):
+        delta_problem.problem(tensors, PLAIN)
+
+
+@pytest.mark.parametrize("name", ["q", "g", "do", "initial_state"])
+@pytest.mark.parametrize("value", [float("nan"), float("-inf")])
+def test_what_is_not_finite_is_refused(name: str, value: float) -> None:
+    """In tensors, but for rows that are nobody's."""
+    tensors = call(slack=2)
+    tensors["q"][-1] = value
+    delta_problem.problem(tensors, PLAIN)
+    tensors[name][0].fill_(value)
+    with pytest.raises(ValueError, match=f"{name} holds NaN or infinities"):
+        delta_problem.problem(tensors, PLAIN)
