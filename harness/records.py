@@ -15,7 +15,7 @@ from harness import saving
 from harness.case import Inputs
 from harness.discovery import Found, find
 from harness.errors import UsageError
-from harness.outcomes import Findings
+from harness.outcomes import Findings, Outcome
 
 FORMAT = 1
 FOLDER = Path(".bitproof") / "failures"
@@ -38,7 +38,7 @@ class Record:
     kernel: str
     spec: str
     check: str
-    outcome: str
+    outcome: Outcome
     case: dict[str, Any] | None
     captured: Captured | None
     finding: list[dict[str, Any]]
@@ -73,7 +73,7 @@ def save(
         kernel=found.spec.name,
         spec=found.reference,
         check=check,
-        outcome=str(findings.outcome),
+        outcome=findings.outcome,
         case=case,
         captured=captured,
         finding=[

@@ -131,7 +131,7 @@ class DeltaCase:
     def params(self) -> dict[str, Any]:
         """scale, gate, lower_bound, normalise, state_v_first, precision, limits, and retain."""
         named = {
-            "scale": floats.number(self.scale or floats.pattern(1.0 / math.sqrt(self.keys))),
+            "scale": floats.number(self.scale) if self.scale else None,
             "gate": self.gates.gate,
             "lower_bound": self.gates.lower_bound,
             "normalise": self.normalise,

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -97,9 +98,14 @@ def problem(tensors: Tensors, params: Params) -> Problem:
         gate=gate,
         initial=raw.get("initial_state", empty),
         lengths=lengths,
-        scale=keys**-0.5 if params["scale"] is None else params["scale"],
+        scale=_fp32(keys**-0.5 if params["scale"] is None else params["scale"]),
         slack=len(tensors["q"]) - used,
         scalar="beta" in tensors,
         normalise=bool(params["normalise"]),
         v_first=v_first,
     )
+
+
+def _fp32(x: float) -> float:
+    """A number as a kernel takes it."""
+    return float(np.float32(x))

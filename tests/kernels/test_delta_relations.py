@@ -55,6 +55,7 @@ def forward(tensors, params):
     q, k, v, g = (tensors[name] for name in "qkvg")
     starts = tensors["cu_seqlens"].tolist()
     groups = v.shape[1] // q.shape[1]
+    scale = q.shape[2] ** -0.5 if params["scale"] is None else params["scale"]
     o = [[torch.zeros(v.shape[2])] * v.shape[1] for _ in range(len(v))]
     final = []
     for n, (start, stop) in enumerate(itertools.pairwise(starts)):
@@ -72,7 +73,7 @@ def forward(tensors, params):
                 state = state * _decay(g[t, head], tensors, params, head).exp()[:, None]
                 read = ((b * key)[:, None] * state).sum(0)
                 state = state + key[:, None] * (w * v[t, head] - read)
-                o[t][head] = params["scale"] * (query[:, None] * state).sum(0)
+                o[t][head] = scale * (query[:, None] * state).sum(0)
             final[-1].append(state.T if params["state_v_first"] else state)
     return {
         "o": torch.stack([torch.stack(row) for row in o]),

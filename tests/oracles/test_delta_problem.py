@@ -22,6 +22,12 @@ def test_a_problem_is_normalised_and_repeated_by_heads() -> None:
     assert delta_problem.problem(call(lengths=(0,)), PLAIN).deepest == 0.0
 
 
+def test_the_scale_is_what_a_kernel_multiplies_by() -> None:
+    """K^-1/2 where none is named, rounded to fp32 as an argument is."""
+    p = delta_problem.problem(call(), PLAIN)
+    assert p.scale == float(torch.tensor(p.x.q.shape[2] ** -0.5))
+
+
 @pytest.mark.parametrize("offsets", [[1, 4, 5], [0, 5, 4], [0, 4, 7], [0, -1, 5], []], ids=str)
 def test_offsets_that_cut_nothing_are_refused(offsets: list[int]) -> None:
     """Which no kernel could check without waiting for the device: one sentence that names them."""
