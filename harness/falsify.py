@@ -29,7 +29,7 @@ from harness.spec import KernelSpec
 class Search:
     """What a search did: examples by outcome, what the cases covered, and the smallest failing one.
 
-    `captured` where its one case is a user's, of which nothing is demanded.
+    `captured` where its one case is a user's, to which not every invariance has to apply.
     """
 
     check: str
@@ -77,7 +77,9 @@ class Search:
         A control that varied on no output shows nothing, and where the claim says which have to vary
         (`demanded`), on one of them; each invariance has to apply somewhere.
         """
-        if not self.outcomes[Outcome.PASSED] or not self.counts or self.captured:
+        if not self.outcomes[Outcome.PASSED] or not self.counts:
+            return ""
+        if self.check == "invariances" and self.captured:
             return ""
         if self.check == "invariances" or self.demanded:
             idle = sorted(name for name, count in self.counts.items() if not count)

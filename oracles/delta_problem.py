@@ -50,7 +50,7 @@ def problem(tensors: Tensors, params: Params) -> Problem:
     """From tensors and parameters as `kernels.delta_contract` describes them.
 
     ValueError for what no kernel can check without waiting for the device: offsets that do not begin at 0,
-    fall, or end past the last row; NaN and infinities.
+    fall, or end past the last row; NaN and infinities; and value heads that no head of q has.
     """
     starts = tensors["cu_seqlens"].tolist()
     lengths = tuple(stop - start for start, stop in itertools.pairwise(starts))
@@ -73,7 +73,9 @@ def problem(tensors: Tensors, params: Params) -> Problem:
         if name in raw and v_first:
             raw[name] = raw[name].transpose(-1, -2)
     heads, keys = raw["v"].shape[1], raw["q"].shape[2]
-    groups = heads // raw["q"].shape[1]
+    groups = heads // max(raw["q"].shape[1], 1)
+    if groups * raw["q"].shape[1] != heads:
+        raise ValueError(f"v's {heads} heads must be a multiple of q's {raw['q'].shape[1]}")
     gate = GateParameters(
         gate=params["gate"],
         a_log=raw.get("A_log"),

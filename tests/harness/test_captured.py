@@ -136,6 +136,18 @@ def test_tensors_that_do_not_fit_are_named(
     assert str(raised.value).startswith(f"{path} does not fit kernel 'pair'")
 
 
+@pytest.mark.parametrize("error", [TypeError("no number"), RuntimeError("sizes"), KeyError("z")])
+def test_what_an_oracle_stumbles_over_does_not_fit(tmp_path: Path, error: Exception) -> None:
+    """Tensors that no rule told apart from a call: one sentence, not the oracle's traceback."""
+
+    def stumbles(tensors: Any, params: Any) -> dict[str, Any]:
+        raise error
+
+    spec = dataclasses.replace(SPEC, oracle=stumbles)
+    with pytest.raises(UsageError, match=f"does not fit kernel 'pair': .*{error.args[0]}"):
+        load(saved(tmp_path), spec, CPU, {})
+
+
 def test_a_missing_tensor_is_named_and_an_optional_one_is_not_asked_for(tmp_path: Path) -> None:
     """A tensor that only some cases have may be left out or given."""
     path = tmp_path / "captured.safetensors"

@@ -65,6 +65,32 @@ def test_check_names_what_is_not_there(bitproof: Bitproof, arguments: list[str],
     refused(bitproof("check", *arguments, "--spec", PAIR), said)
 
 
+def test_check_says_what_was_not_demonstrated(bitproof: Bitproof, tmp_path: Path) -> None:
+    """Which invariance applied to no case; of a user's one call it is not asked to."""
+    (tmp_path / "relating.py").write_text(RELATING)
+    options = ("check", "related", "--spec", "relating.py", "--check", "invariances")
+    result = bitproof(*options, "--max-examples", "2")
+    assert result.exit_code == 1
+    assert "not demonstrated 2 examples" in result.stdout
+    assert result.stdout.endswith("; never on a Sunday applied\n")
+    save_file({"x": torch.ones(4, 2)}, tmp_path / "call.safetensors")
+    result = bitproof(*options, "--tensors", "call.safetensors")
+    assert result.exit_code == 0, result.output
+    assert "passed           1 example" in result.stdout
+
+
+RELATING = """
+from harness.spec import Invariance
+from tests.harness.plain import variant
+
+same = Invariance(name="again", transform=lambda inputs: inputs, relate=lambda found, inputs: found)
+never = Invariance(
+    name="on a Sunday", transform=lambda inputs: None, relate=lambda found, inputs: found
+)
+SPECS = (variant(name="related", invariances=(same, never)),)
+"""
+
+
 def test_check_of_captured_tensors_judges_them_alone(bitproof: Bitproof, tmp_path: Path) -> None:
     """One example a check; a failing one is recorded with its file and replays from it."""
     file = tmp_path / "layer.safetensors"

@@ -36,6 +36,14 @@ def test_offsets_that_cut_nothing_are_refused(offsets: list[int]) -> None:
         delta_problem.problem(tensors, PLAIN)
 
 
+def test_value_heads_belong_to_heads_of_q() -> None:
+    """A multiple of them: three of q and two of v are no call."""
+    tensors = call()
+    tensors |= {name: tensors[name][:, :1].repeat(1, 3, 1) for name in ("q", "k")}
+    with pytest.raises(ValueError, match="heads must be a multiple of q's 3"):
+        delta_problem.problem(tensors, PLAIN)
+
+
 @pytest.mark.parametrize("name", ["q", "g", "do", "initial_state"])
 @pytest.mark.parametrize("value", [float("nan"), float("-inf")])
 def test_what_is_not_finite_is_refused(name: str, value: float) -> None:
