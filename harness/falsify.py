@@ -204,8 +204,8 @@ def search(
     phases = (Phase.reuse, Phase.generate, Phase.shrink) if shrink else (Phase.generate,)
     base = base or settings()
     backend = STEADY if base.derandomize else base.backend
-    drawn = max_examples + (_FURTHER if check == "invariances" else 0)
-    chosen = settings(base, max_examples=drawn, phases=phases, backend=backend, **_ALWAYS)
+    most = max_examples + (_FURTHER if check == "invariances" else 0)
+    chosen = settings(base, max_examples=most, phases=phases, backend=backend, **_ALWAYS)
     drawing = given(spec.drawn())(judge)
     if base.derandomize:  # Hypothesis would derive a seed from the very text of `judge`
         drawing = seed(identity)(drawing)
