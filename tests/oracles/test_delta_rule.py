@@ -25,6 +25,9 @@ from tests.oracles.delta_operands import (
     same,
 )
 
+# As an argument of a kernel.
+SCALE = float(np.float32(KEYS**-0.5))
+
 
 def values(tensors: Tensors, params: dict[str, Any]) -> dict[str, Floats]:
     """The exact part of o, of the final state and of every gradient."""
@@ -43,7 +46,7 @@ def test_a_call_is_the_recurrence_of_its_operands() -> None:
     tensors = call(groups=1)
     wide = {name: value.double() for name, value in tensors.items()}
     x = Tokens(**{name: wide[name] for name in "qkvgbw"})
-    for given, scale in ((None, KEYS**-0.5), (0.25, 0.25)):
+    for given, scale in ((None, SCALE), (0.25, 0.25)):
         run = delta.recurrence(x, scale, wide["initial_state"], LENGTHS)
         for form in (delta_rule.forward, delta_rule.recurrent):
             found = form(tensors, {**PLAIN, "scale": given})
@@ -101,7 +104,7 @@ def test_raw_gates_are_the_log_decays_that_they_stand_for(gate: Any) -> None:
     q, k = (wide[name].repeat_interleave(GROUPS, 1) for name in "qk")
     g = activated(wide["g"], given)
     x = Tokens(q=q, k=k, **{name: wide[name] for name in "vbw"}, g=g)
-    run = delta.recurrence(x, KEYS**-0.5, wide["initial_state"], LENGTHS)
+    run = delta.recurrence(x, SCALE, wide["initial_state"], LENGTHS)
     found = delta_rule.forward(tensors, {**PLAIN, "gate": gate, "lower_bound": -3.0})
     same(found["o"].value, run.o.numpy())
 
