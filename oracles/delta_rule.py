@@ -18,9 +18,11 @@ error of the chunk form with every intermediate and operand rounded to bf16, tim
 for that of the arithmetic. A cumulative log-decay G adds at most 8 * 2^-24 |G| to an exponent: a scan of 64
 is 6 additions deep, and the gate and the change of base round once each. Where nothing but decays is left of
 a state, all of it may hang on one number, whose rounding may be small by luck: so decays of states are not
-rounded but set off by as much as rounding may do. What cancels in a log-decay's
-gradient does so to within as many units of the magnitudes that are added. What is subnormal on the way may
-be flushed to zero: 2^-126 for each term of a sum.
+rounded but set off by as much as rounding may do. What cancels in a log-decay's gradient are products of
+which either took the other's factors in another order: it does so to within the arithmetic's units, one cut
+of an operand (2^-10, on one side alone) and one rounding of a stored intermediate, of the magnitudes that are
+added; such a gradient may hang on one channel, whose samples may all be small. What is subnormal on the way
+may be flushed to zero: 2^-126 for each term of a sum.
 """
 
 from __future__ import annotations
@@ -53,6 +55,7 @@ from oracles.precision import (
 
 UNIT: Final = 2.0**-24
 COARSE: Final = 2.0**-9
+TF32: Final = 2.0**-10
 SCAN: Final = 8
 GRIDS: Final = tuple(2.0 ** (i / 8) for i in range(8))
 FLUSHED: Final = 256 * 2.0**-126
@@ -188,16 +191,19 @@ def vjp(tensors: Tensors, params: Params) -> dict[str, Modelled]:
     coarse, _ = _chunk_gradients(p, *_COARSE)
     _, weight = _chunk_gradients(p, exact, delta_chunk.as_is)
     share, cancelled = _share(p), _of_gates(p, weight)
+    slip = share * COARSE + TF32
+    if points and tensors["v"].dtype != torch.float32:
+        slip += 2.0 ** -(FORMATS[tensors["v"].dtype].mantissa_bits + 1)
     answers, types = {}, gradient_types(tensors, params)
     for name in (name for name in value if not name.endswith(" terms")):
         terms = f"{name} terms"
         floor = share * (coarse[name] - value[name]).abs()
         if name in cancelled:
-            floor = floor + share * COARSE * cancelled[name].abs()
+            floor = floor + slip * cancelled[name].abs()
         if terms in value:
             arithmetic = share * (coarse[terms] - value[terms]).abs()
             if terms in cancelled:
-                arithmetic = arithmetic + share * COARSE * cancelled[terms].abs()
+                arithmetic = arithmetic + slip * cancelled[terms].abs()
             floor = _summed(value[terms], samples[terms], arithmetic)
         answers[name] = _answer(
             value[name], samples[name], floor, types[name], limit=_limit(params, name)

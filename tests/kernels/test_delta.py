@@ -55,6 +55,13 @@ def test_nothing_but_decays_of_a_state_is_left(lengths: tuple[int, ...]) -> None
         holds(specs, "agreement", lengths=lengths, gates=gates, erase="zero", initial=True)
 
 
+def test_a_gradient_that_cancels_in_one_channel_may_slip() -> None:
+    """The first of two tokens' dg, which is zero, hangs on the one channel whose gate is not saturated."""
+    gates = Gates(gate="bounded", kind="gentle", seed=1)
+    fields: dict[str, Any] = {"lengths": (2,), "heads": 2, "keys": 32, "values": 24, "seed": 1}
+    holds(BACKWARD, "agreement", **fields, gates=gates)
+
+
 def test_a_sequence_in_two_runs_is_one_run() -> None:
     """The first call's final state begins the second: after any token, or after a whole chunk."""
     for spec, lengths in ((GDN2_RECURRENT, (40, 50)), (GDN2_CHUNK, (40, 90))):
