@@ -21,7 +21,8 @@ a state, all of it may hang on one number, whose rounding may be small by luck: 
 rounded but set off by as much as rounding may do. What cancels in a log-decay's gradient are products of
 which either took the other's factors in another order: it does so to within the arithmetic's units, one cut
 of an operand (2^-10, on one side alone) and one rounding of a stored intermediate, of the magnitudes that are
-added; such a gradient may hang on one channel, whose samples may all be small. What is subnormal on the way
+added. The last two are sampled, but a row may hang on one channel, whose samples may all be small: so they are
+allowed of each row's largest. What is subnormal on the way
 may be flushed to zero: 2^-126 for each term of a sum.
 """
 
@@ -191,7 +192,7 @@ def vjp(tensors: Tensors, params: Params) -> dict[str, Modelled]:
     coarse, _ = _chunk_gradients(p, *_COARSE)
     _, weight = _chunk_gradients(p, exact, delta_chunk.as_is)
     share, cancelled = _share(p), _of_gates(p, weight)
-    slip = share * COARSE + TF32
+    slip = TF32
     if points and tensors["v"].dtype != torch.float32:
         slip += 2.0 ** -(FORMATS[tensors["v"].dtype].mantissa_bits + 1)
     answers, types = {}, gradient_types(tensors, params)
@@ -199,16 +200,23 @@ def vjp(tensors: Tensors, params: Params) -> dict[str, Modelled]:
         terms = f"{name} terms"
         floor = share * (coarse[name] - value[name]).abs()
         if name in cancelled:
-            floor = floor + slip * cancelled[name].abs()
+            floor = floor + _left(cancelled[name], share, slip)
         if terms in value:
             arithmetic = share * (coarse[terms] - value[terms]).abs()
             if terms in cancelled:
-                arithmetic = arithmetic + slip * cancelled[terms].abs()
+                arithmetic = arithmetic + _left(cancelled[terms], share, slip)
             floor = _summed(value[terms], samples[terms], arithmetic)
         answers[name] = _answer(
             value[name], samples[name], floor, types[name], limit=_limit(params, name)
         )
     return answers
+
+
+def _left(magnitudes: Tensor, share: float, slip: float) -> Tensor:
+    """What is left where terms of these magnitudes cancel: of each the arithmetic, of a row's largest `slip`."""
+    size = magnitudes.abs()
+    largest = torch.where(size == size.amax(-1, keepdim=True), size, 0.0)
+    return share * COARSE * size + slip * largest
 
 
 def _chunk_gradients(
