@@ -21,9 +21,9 @@ a state, all of it may hang on one number, whose rounding may be small by luck: 
 rounded but set off by as much as rounding may do. What cancels in a log-decay's gradient are products of
 which either took the other's factors in another order: it does so to within the arithmetic's units, one cut
 of an operand (2^-10, on one side alone) and one rounding of a stored intermediate, of the magnitudes that are
-added. The last two are sampled, but a row may hang on one channel, whose samples may all be small: so they
-are allowed of each row's largest. What is subnormal on the way may be flushed to zero: 2^-126 for each term
-of a sum.
+added. The last two are sampled, but a row may hang on one channel, whose samples may all be small: where one
+has more of the row's squares than all others, they are allowed of it. What is subnormal on the way may be
+flushed to zero: 2^-126 for each term of a sum.
 """
 
 from __future__ import annotations
@@ -213,12 +213,10 @@ def vjp(tensors: Tensors, params: Params) -> dict[str, Modelled]:
 
 
 def _left(magnitudes: Tensor, share: float, slip: float) -> Tensor:
-    """What is left where terms of these magnitudes cancel: of each the arithmetic, `slip` of a row's largest."""
+    """What is left where terms of these magnitudes cancel: the arithmetic of each, `slip` of one that rules."""
     size = magnitudes.abs()
-    if not size.shape[-1]:
-        return size
-    largest = torch.where(size == size.amax(-1, keepdim=True), size, 0.0)
-    return share * COARSE * size + slip * largest
+    rules = 2 * size.square() > size.square().sum(-1, keepdim=True)
+    return share * COARSE * size + slip * torch.where(rules, size, 0.0)
 
 
 def _chunk_gradients(
