@@ -213,7 +213,7 @@ def vjp(tensors: Tensors, params: Params) -> dict[str, Modelled]:
 
 
 def _left(magnitudes: Tensor, share: float, slip: float) -> Tensor:
-    """What is left where terms of these magnitudes cancel: the arithmetic of each, `slip` of one that rules."""
+    """What cancelling terms of these magnitudes leave: the arithmetic of each, `slip` of one that rules."""
     size = magnitudes.abs()
     rules = 2 * size.square() > size.square().sum(-1, keepdim=True)
     return share * COARSE * size + slip * torch.where(rules, size, 0.0)
