@@ -274,7 +274,7 @@ def _encoded(values: Tensor, dtype: Dtype) -> Tensor:
 
 # What is compiled in, each with its plainest value first. (H, groups, K, V) are few, since each costs
 # seconds to compile on a card and, the large ones, to interpret.
-_SMALL = ((1, 1, 16, 16), (2, 1, 32, 24), (1, 2, 32, 16), (2, 2, 24, 32), (1, 1, 40, 48))
+_SMALL = ((1, 1, 16, 16), (2, 1, 32, 24), (1, 2, 32, 16), (2, 2, 24, 32), (2, 1, 40, 48))
 _LARGE = ((1, 1, 16, 16), (2, 1, 64, 64), (1, 2, 128, 64), (3, 1, 60, 40), (2, 2, 128, 128))
 _LAUNCHES = (
     Launch(block=CHUNK),
