@@ -141,6 +141,7 @@ GRADIENTS = (
         "less = type(options.precision)(fp32=frozenset())\n"
         "        again = Options(**{**vars(options), 'precision': less})\n"
         "        saved = prepare(x, again, launch, keep=True)",
+        "invariances",
     ),
     specialised("gradients", "of_units"),
     fault(
