@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kernels.delta_planting import fault, specialised
+from kernels.delta_planting import fault, on_card, specialised
 
 GRADIENTS = (
     fault(
@@ -133,7 +133,7 @@ GRADIENTS = (
         "mask=(first + tl.arange(0, CHUNK) < end)[:, None] & (column + tl.arange(0, BLOCK) >= 0)",
         "memory",
     ),
-    fault(
+    on_card(
         "backward",
         "backward",
         "promotes the forward pass alone",
@@ -141,7 +141,8 @@ GRADIENTS = (
         "less = type(options.precision)(fp32=frozenset())\n"
         "        again = Options(**{**vars(options), 'precision': less})\n"
         "        saved = prepare(x, again, launch, keep=True)",
-        "invariances",
+        because="a run in the interpreter draws few cases that show it; "
+        "test_a_promotion_of_the_forward_pass_alone_is_seen gives it one",
     ),
     specialised("gradients", "of_units"),
     fault(

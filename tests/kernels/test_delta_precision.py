@@ -25,6 +25,7 @@ from tests.kernels.delta_judging import (
     errors,
     judged,
     outputs_of,
+    planted,
     ran,
 )
 
@@ -128,3 +129,12 @@ def test_what_is_kept_in_fp32_has_more_digits() -> None:
         tensor = getattr(kept[0], field.name)[0]
         assert tensor.dtype == torch.float32
         assert not torch.equal(tensor, tensor.bfloat16().float()), field.name
+
+
+def test_a_promotion_of_the_forward_pass_alone_is_seen() -> None:
+    """Intermediates that the backward pass computes again are those that were retained, bit for bit."""
+    spec = planted("gdn2_chunk_vjp", "promotes the forward pass alone")
+    case = case_of(spec, kind="gdn2", gradient=True, lengths=(20,), precision="fp32")
+    found = judged(spec, "invariances", case)
+    assert found.outcome is Outcome.FAILED
+    assert any("intermediates computed again" in finding.summary for finding in found.findings)
