@@ -204,7 +204,7 @@ def vjp(tensors: Tensors, params: Params) -> dict[str, Modelled]:
         if terms in value:
             arithmetic = share * (coarse[terms] - value[terms]).abs()
             if terms in cancelled:
-                arithmetic = arithmetic + share * COARSE * cancelled[terms].abs()
+                arithmetic = arithmetic + _left(cancelled[terms], share, slip)
             floor = _summed(value[terms], samples[terms], arithmetic)
         answers[name] = _answer(
             value[name], samples[name], floor, types[name], limit=_limit(params, name)
