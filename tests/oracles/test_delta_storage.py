@@ -170,6 +170,8 @@ def test_sums_may_err_as_their_terms_do() -> None:
     for name, floor in floors["upstream"].items():
         if name in ("dA_log", "ddt_bias", "dbeta"):
             assert floor > 2 * floors["fp32"][name], name
+        elif name == "dg":  # where it cancels in one channel, a stored intermediate is left
+            assert floor > floors["fp32"][name]
         else:
             assert floor == floors["fp32"][name], name
 
