@@ -32,6 +32,7 @@ import triton  # noqa: E402
 from torch import Tensor  # noqa: E402
 from torch.profiler import ProfilerActivity, profile  # noqa: E402
 
+from benchmarks.gdn2_report import percent  # noqa: E402
 from harness import data  # noqa: E402
 from kernels import delta_backward, delta_chunk  # noqa: E402
 from kernels.delta_contract import Operands, Options  # noqa: E402
@@ -95,11 +96,6 @@ def reference(operands: dict[str, Tensor]) -> Tensor:
     options = {"scale": None, "gate": "log", "lower_bound": -5.0, "normalise": True}
     p = delta_problem.problem(operands, {**options, "state_v_first": False})
     return delta.recurrence(p.x, p.scale, p.initial, p.lengths).o
-
-
-def percent(o: Tensor, exact: Tensor) -> float:
-    """The relative RMS error of o."""
-    return 100 * float((o - exact).square().mean().sqrt() / exact.square().mean().sqrt())
 
 
 def passes(

@@ -17,7 +17,6 @@ by the bits of torch 2.11 on an H200.
 from __future__ import annotations
 
 import argparse
-import collections
 import dataclasses
 import importlib.util
 import math
@@ -186,11 +185,13 @@ def _row(name: str, o: Tensor, *references: Tensor) -> Row:
     return name, [first, *(percent(o, exact) for exact in references if len(exact) > CHUNK)]
 
 
-def _shown(rows: Iterable[Row]) -> Iterator[Row]:
-    """Each row, printed."""
+def show(rows: Iterable[Row]) -> list[Row]:
+    """The rows, each printed as soon as it is there."""
+    shown = []
     for name, figures in rows:
         print(f"  {name:32}" + "".join(f"{figure:12.4f}" for figure in figures), flush=True)
-        yield name, figures
+        shown.append((name, figures))
+    return shown
 
 
 def missed(rows: Iterable[Row]) -> list[str]:
@@ -224,11 +225,11 @@ def main() -> int:
     )
     columns = ("64 tokens", f"{tokens} tokens", "F.normalize") if tokens > CHUNK else ("64 tokens",)
     print(f"  {'storage model':32}" + "".join(f"{column:>12}" for column in columns[:2]))
-    collections.deque(_shown(model_rows(problem)), maxlen=0)
+    show(model_rows(problem))
     if not on_card:
         return 0
     print(f"  {'kernels':32}" + "".join(f"{column:>12}" for column in columns))
-    short = missed(_shown(kernel_rows(tensors, problem)))
+    short = missed(show(kernel_rows(tensors, problem)))
     print("\n".join(short) or f"the report's figures are met to within {NEAR} points")
     return bool(short)
 

@@ -22,7 +22,7 @@ from harness.errors import SpecError
 from harness.lanes.base import Lane
 from harness.outcomes import Finding, Findings, Outcome, one_line
 from harness.provider import STEADY
-from harness.spec import KernelSpec
+from harness.spec import Invariance, KernelSpec
 
 
 @dataclass(kw_only=True)
@@ -172,19 +172,20 @@ def search(
         result.reasons.add(result.unable)
         return result
 
-    def shows(case: Case) -> bool:
-        missing = [one for one in spec.invariances if not result.counts[f"{one.name} applied"]]
-        if check != "invariances" or not missing:
-            return False
-        inputs = build(case, torch.device("cpu"))
-        return any(invariances.applies(one, inputs) for one in missing)
+    def missing() -> list[Invariance]:
+        named = spec.invariances if check == "invariances" else ()
+        return [one for one in named if not result.counts[f"{one.name} applied"]]
+
+    further = False  # whether only cases that show what is missing are judged
 
     def judge(case: Case) -> None:
         late = seconds is not None and time.perf_counter() - began > seconds
         if late and result.examples and result.findings is None:
             return  # Hypothesis cannot be told to draw no more, but drawing costs a millisecond
-        if result.examples >= max_examples and result.findings is None and not shows(case):
-            return
+        if further and result.findings is None:
+            inputs = build(case, torch.device("cpu"))
+            if not any(invariances.applied(one, inputs) for one in missing()):
+                return
         inputs, findings = execute(case)
         if result.findings is None:
             result.outcomes[findings.outcome] += 1
@@ -204,13 +205,19 @@ def search(
     phases = (Phase.reuse, Phase.generate, Phase.shrink) if shrink else (Phase.generate,)
     base = base or settings()
     backend = STEADY if base.derandomize else base.backend
-    most = max_examples + (_FURTHER if check == "invariances" else 0)
-    chosen = settings(base, max_examples=most, phases=phases, backend=backend, **_ALWAYS)
-    drawing = given(spec.drawn())(judge)
-    if base.derandomize:  # Hypothesis would derive a seed from the very text of `judge`
-        drawing = seed(identity)(drawing)
-    try:
+
+    def look(examples: int, purpose: str) -> None:
+        chosen = settings(base, max_examples=examples, phases=phases, backend=backend, **_ALWAYS)
+        drawing = given(spec.drawn())(judge)
+        if base.derandomize:  # Hypothesis would derive a seed from the very text of `judge`
+            drawing = seed(purpose)(drawing)
         chosen(drawing)()
+
+    try:
+        look(max_examples, identity)
+        if missing():
+            further = True
+            look(_FURTHER, f"{identity} further")
     except _Rejected:
         _narrow(result, execute)
     except FlakyFailure:

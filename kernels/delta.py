@@ -51,12 +51,12 @@ _GRADIENTS = ("dq", "dk", "dv", "dg", "d_initial_state")
 _OF_PARAMETERS = ("dA_log", "ddt_bias")
 
 
-def _stored(params: Params) -> frozenset[str]:
-    return frozenset({*FORWARD, "o"}) - named(params["precision"]).fp32
+_OF_FORWARD = (*FORWARD, "o")
+_OF_BACKWARD = (*FORWARD, *BACKWARD, "gradient")
 
 
-def _stored_backward(params: Params) -> frozenset[str]:
-    return frozenset({*FORWARD, *BACKWARD, "gradient"}) - named(params["precision"]).fp32
+def _stored(points: tuple[str, ...], params: Params) -> frozenset[str]:
+    return frozenset(points) - named(params["precision"]).fp32
 
 
 def _unwritten(params: Params) -> frozenset[str]:
@@ -104,9 +104,9 @@ _chunk = partial(
     dtypes=delta_rule.forward_types,
     bounds=_OUTPUTS,
     storage=Storage(
-        points=(*FORWARD, "o"),
+        points=_OF_FORWARD,
         outputs=("o", "final_state"),
-        stored=_stored,
+        stored=partial(_stored, _OF_FORWARD),
         model=delta_rule.model,
         public=frozenset({"o"}),
     ),
@@ -126,8 +126,8 @@ _vjp = partial(
 )
 _gradient_storage = partial(
     Storage,
-    points=(*FORWARD, *BACKWARD, "gradient"),
-    stored=_stored_backward,
+    points=_OF_BACKWARD,
+    stored=partial(_stored, _OF_BACKWARD),
     model=delta_rule.gradient_model,
     public=frozenset({"gradient"}),
 )

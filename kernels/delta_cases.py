@@ -19,6 +19,7 @@ from harness.errors import UsageError
 from harness.strategies import correlated, floats, gates, launches, packed, ragged, sizes
 from harness.strategies.gates import Gate, Gates
 from harness.strategies.values import Dtype, encode
+from kernels.delta_packing import TOKENS
 
 CHUNK, SUBCHUNK = 64, 16
 # What contracts allow, as relative root mean square errors: the GDN2 report's of correlated bf16 operands,
@@ -253,18 +254,16 @@ class DeltaCase:
     def _spoil(self, tensors: Mapping[str, Tensor]) -> None:
         """Put garbage into the slack rows of tensors that have a row for each token."""
         used = sum(self.lengths)
-        for name in _OF_TOKENS & set(tensors):
-            tensor = tensors[name]
+        for tensor in (tensors[name] for name in TOKENS if name in tensors):
             word = torch.tensor([floats.word(self.garbage)], device=tensor.device)
-            if name == "g" and self.gates.gate == "log":
-                dtype: Dtype = "fp32"
-            else:
-                dtype = (name in _GATES and self.gate_dtype) or self.dtype
-            tensor[used:] = encode(word, dtype)
+            tensor[used:] = encode(word, _NAMED[tensor.dtype])
 
 
-_GATES = frozenset({"b", "w", "beta"})
-_OF_TOKENS = frozenset({"q", "k", "v", "g", "do"}) | _GATES
+_NAMED: dict[torch.dtype, Dtype] = {
+    torch.bfloat16: "bf16",
+    torch.float16: "fp16",
+    torch.float32: "fp32",
+}
 
 
 def _encoded(values: Tensor, dtype: Dtype) -> Tensor:

@@ -100,14 +100,10 @@ def problem(tensors: Tensors, params: Params) -> Problem:
         gate=gate,
         initial=raw.get("initial_state", empty),
         lengths=lengths,
-        scale=_fp32(keys**-0.5 if params["scale"] is None else params["scale"]),
+        # As a kernel takes it.
+        scale=float(np.float32(keys**-0.5 if params["scale"] is None else params["scale"])),
         slack=len(tensors["q"]) - used,
         scalar="beta" in tensors,
         normalise=bool(params["normalise"]),
         v_first=v_first,
     )
-
-
-def _fp32(x: float) -> float:
-    """A number as a kernel takes it."""
-    return float(np.float32(x))

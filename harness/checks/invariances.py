@@ -45,28 +45,27 @@ def check(spec: KernelSpec, inputs: Inputs, lane: Lane) -> Findings:
     return dataclasses.replace(judged(findings), counts=counts)
 
 
-def applies(invariance: Invariance, inputs: Inputs) -> bool:
-    """Whether the relation says anything of these inputs; nothing is launched."""
+def applied(invariance: Invariance, inputs: Inputs) -> tuple[Inputs, Inputs] | None:
+    """What the first and the second run take, None where the relation says nothing of these inputs."""
     begun = inputs if invariance.start is None else invariance.start(inputs)
-    return begun is not None and invariance.transform(begun) is not None
+    transformed = None if begun is None else invariance.transform(begun)
+    return None if begun is None or transformed is None else (begun, transformed)
 
 
 def _two(
     spec: KernelSpec, invariance: Invariance, inputs: Inputs, base: Tensors, lane: Lane
 ) -> tuple[Tensors, Tensors] | None:
     """What the last run must give, and what it gives; None where the invariance does not apply."""
-    if invariance.start is not None:
-        begun = invariance.start(inputs)
-        if begun is None:
-            return None
-        inputs, base = begun, _run(spec, begun, lane)
-    transformed = invariance.transform(inputs)
-    if transformed is None:
+    taken = applied(invariance, inputs)
+    if taken is None:
         return None
+    begun, transformed = taken
+    if invariance.start is not None:
+        base = _run(spec, begun, lane)
     other = _run(spec, transformed, lane)
     if invariance.carry is not None:
-        other = _run(spec, invariance.carry(other, inputs), lane)
-    return invariance.relate(base, inputs), other
+        other = _run(spec, invariance.carry(other, begun), lane)
+    return invariance.relate(base, begun), other
 
 
 def _run(spec: KernelSpec, inputs: Inputs, lane: Lane) -> Tensors:

@@ -16,6 +16,7 @@ from harness.strategies.gates import Gate, Gates
 from kernels import delta_backward, delta_chunk
 from kernels.delta_cases import GARBAGE
 from kernels.delta_contract import of_case
+from kernels.delta_packing import TOKENS, repacked
 from tests.kernels.delta_judging import (
     BACKWARD,
     EVERY,
@@ -77,16 +78,15 @@ def test_a_sequence_in_two_calls_has_the_gradients_of_one() -> None:
     inputs, whole = ran(KDA_CHUNK_VJP, case)
     tensors = inputs.tensors
 
-    def call(rows: slice, length: int, **states: torch.Tensor) -> Inputs:
-        of_tokens = {n: tensors[n][rows] for n in (*_OF_TOKENS, "do") if n in tensors}
-        starts = torch.tensor([0, length], dtype=torch.int32, device=tensors["q"].device)
-        return inputs.replace(**of_tokens, cu_seqlens=starts, **states)
+    def call(first: int, last: int, **states: torch.Tensor) -> Inputs:
+        rows = torch.arange(first, last, device=tensors["q"].device)
+        return repacked(inputs, [(0, rows)]).replace(**states)
 
-    first = call(slice(0, 64), 64)
+    first = call(0, 64)
     state = outputs_of(KDA_CHUNK, first)["final_state"].to(tensors["dht"].device)
-    rest = outputs_of(KDA_CHUNK_VJP, call(slice(64, 100), 36, initial_state=state))
+    rest = outputs_of(KDA_CHUNK_VJP, call(64, 100, initial_state=state))
     handed = rest["d_initial_state"].to(tensors["dht"].device)
-    begun = outputs_of(KDA_CHUNK_VJP, call(slice(0, 64), 64, dht=handed))
+    begun = outputs_of(KDA_CHUNK_VJP, call(0, 64, dht=handed))
     assert torch.equal(begun["d_initial_state"], whole["d_initial_state"])
     for name in ("dq", "dk", "dv", "dg", "dbeta"):
         assert torch.equal(torch.cat([begun[name], rest[name]]), whole[name]), name
@@ -276,7 +276,8 @@ def test_other_tokens_to_come_change_no_bit(spec: KernelSpec) -> None:
         do = inputs.tensors["do"].clone()
         do[21:] = 0
         inputs = inputs.replace(do=do, dht=torch.zeros_like(inputs.tensors["dht"]))
-    edited = {name: inputs.tensors[name].clone() for name in _OF_TOKENS & set(inputs.tensors)}
+    of_tokens = sorted(set(TOKENS) & set(inputs.tensors) - {"do"})
+    edited = {name: inputs.tensors[name].clone() for name in of_tokens}
     for tensor in edited.values():
         tensor[21] = tensor[3]
     one, other = (outputs_of(spec, given) for given in (inputs, inputs.replace(**edited)))
@@ -285,9 +286,6 @@ def test_other_tokens_to_come_change_no_bit(spec: KernelSpec) -> None:
         assert torch.equal(one[name][:21] + 0.0, other[name][:21] + 0.0), name
     if spec not in BACKWARD:
         assert not torch.equal(one["final_state"], other["final_state"])
-
-
-_OF_TOKENS = {"q", "k", "v", "g", "b", "w", "beta"}
 
 
 def test_every_gradient_is_there() -> None:

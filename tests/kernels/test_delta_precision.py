@@ -14,6 +14,7 @@ from harness.spec import KernelSpec, Params, Tensors
 from kernels import delta_chunk
 from kernels.delta_cases import LIMIT
 from kernels.delta_contract import of_case
+from kernels.delta_packing import repacked
 from tests.kernels.delta_judging import (
     BACKWARD,
     FORWARD,
@@ -64,21 +65,18 @@ def test_a_sequence_cut_anywhere_is_one_run_within_tolerance() -> None:
     """After 40 of 90 tokens, where chunks begin elsewhere than in one run: not its bits, but its values."""
     case = case_of(KDA_CHUNK, lengths=(90,), keys=32, dtype="fp16")
     inputs, whole = ran(KDA_CHUNK, case)
-    state, rows = None, []
+    state, parts = None, []
     for first, last in ((0, 40), (40, 90)):
-        of_tokens = {
-            name: inputs.tensors[name][first:last] for name in ("q", "k", "v", "g", "beta")
-        }
-        starts = inputs.tensors["cu_seqlens"].new_tensor([0, last - first])
-        call = inputs.replace(**of_tokens, cu_seqlens=starts)
+        rows = torch.arange(first, last, device=inputs.tensors["q"].device)
+        call = repacked(inputs, [(0, rows)])
         if state is not None:
             call = call.replace(initial_state=state)
         found = outputs_of(KDA_CHUNK, call)
-        state = found["final_state"].to(starts.device)
-        rows.append(found["o"])
-    assert not torch.equal(torch.cat(rows), whole["o"])
+        state = found["final_state"].to(rows.device)
+        parts.append(found["o"])
+    assert not torch.equal(torch.cat(parts), whole["o"])
     exact = KDA_CHUNK.oracle(inputs.tensors, parameters(inputs))
-    for name, got in (("o", torch.cat(rows)), ("final_state", found["final_state"])):
+    for name, got in (("o", torch.cat(parts)), ("final_state", found["final_state"])):
         assert relative_error(got.double().numpy(), exact[name].value) < case.limits[name]
 
 
