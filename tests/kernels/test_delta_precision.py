@@ -57,7 +57,9 @@ def test_upstream_s_tolerances_are_met_with_room(spec: KernelSpec) -> None:
     case = case_of(spec, lengths=(70, 30), keys=32, dtype="fp16", initial=True)
     found = errors(spec, case)
     limits = {name: limit for name, limit in case.limits.items() if name in found}
-    assert limits.keys() == found.keys() - {"dA_log", "ddt_bias"}
+    assert limits.keys() == found.keys() - {"dg", "dA_log", "ddt_bias"}
+    if spec in BACKWARD:
+        limits["dg"] = 0.02
     assert {name for name, limit in limits.items() if found[name] > limit / 2} == set()
 
 
