@@ -22,4 +22,8 @@ class Refused(BitproofError):
 
 
 class Unsupported(BitproofError):
-    """The present lane cannot run this kernel; the text says why."""
+    """The present lane cannot run this kernel, though some target's compiler takes it; the text says why."""
+
+
+class Uncompilable(BitproofError):
+    """No target's compiler takes what a kernel does, wherever it runs; the text says what to write instead."""

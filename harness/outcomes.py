@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from harness.errors import BitproofError, Refused, Unsupported
+from harness.errors import BitproofError, Refused, Uncompilable, Unsupported
 
 
 class Outcome(enum.StrEnum):
@@ -81,22 +81,22 @@ def classify(error: BaseException, refuses: tuple[type[Exception], ...]) -> Find
 
     A launcher refuses with the very exception it raises. For everything else the chain of causes is
     followed, since the interpreter and the compiler wrap what they raise; a crash is named by its root.
+    Code that no target's compiler takes has failed, on whatever lane that was noticed.
     """
     if isinstance(error, (Refused, *refuses)):
         return Findings(outcome=Outcome.REFUSED, reason=one_line(error))
-    chain = list(_causes(error))
-    for link in chain:
+    for link in causes(error, contexts=True):
         if isinstance(link, Unsupported):
             return Findings(outcome=Outcome.UNSUPPORTED, reason=one_line(link))
+        if isinstance(link, Uncompilable):
+            return judged([Finding(summary=one_line(link))])
         if isinstance(link, BitproofError):
             raise link
         if type(link).__name__ in _SCARCE or (
             isinstance(link, RuntimeError) and _SPENT.search(str(link))
         ):
             return Findings(outcome=Outcome.OUT_OF_RESOURCES, reason=one_line(link))
-    last = error
-    while last.__cause__ is not None:
-        last = last.__cause__
+    last = list(causes(error))[-1]
     return Findings(
         outcome=Outcome.CRASHED,
         findings=(Finding(summary=f"the launch raised {type(last).__name__}: {one_line(last)}"),),
@@ -120,8 +120,16 @@ def raised(error: BaseException) -> str:
     return f"{type(error).__name__} in {where}: {one_line(error)}"
 
 
-def _causes(error: BaseException) -> Iterator[BaseException]:
+def causes(error: BaseException, *, contexts: bool = False) -> Iterator[BaseException]:
+    """`error`, what caused it, and so on; with `contexts` what was being handled where no cause is named.
+
+    Each exception comes once, though a chain may lead back into itself: Python lets an exception be
+    raised from another one that it caused.
+    """
     link: BaseException | None = error
-    while link is not None:
+    seen: list[BaseException] = []
+    while link is not None and not any(link is earlier for earlier in seen):
         yield link
-        link = link.__cause__ or (None if link.__suppress_context__ else link.__context__)
+        seen.append(link)
+        context = link.__context__ if contexts and not link.__suppress_context__ else None
+        link = link.__cause__ or context

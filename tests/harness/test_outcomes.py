@@ -8,8 +8,8 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from harness.errors import EnvironmentUnfit, Refused, SpecError, Unsupported
-from harness.outcomes import Finding, Findings, Outcome, classify, judged, one_line
+from harness.errors import EnvironmentUnfit, Refused, SpecError, Uncompilable, Unsupported
+from harness.outcomes import Finding, Findings, Outcome, causes, classify, judged, one_line
 
 
 class OutOfResources(Exception):
@@ -21,6 +21,12 @@ def _wrapped(*links: Exception) -> Exception:
     for outer, inner in itertools.pairwise(links):
         outer.__cause__ = inner
     return links[0]
+
+
+def _round(outer: Exception, inner: Exception) -> Exception:
+    """`outer`, caused by `inner`, which was raised from `outer`."""
+    outer.__cause__, inner.__cause__ = inner, outer
+    return outer
 
 
 def _handling(inner: Exception, outer: Exception) -> Exception:
@@ -44,6 +50,16 @@ def _handling(inner: Exception, outer: Exception) -> Exception:
             lambda: _wrapped(RuntimeError("outer"), ValueError(), Unsupported("deep")),
             Outcome.UNSUPPORTED,
             "deep",
+        ),
+        (
+            lambda: _wrapped(RuntimeError("outer"), Uncompilable("no fp8 sums")),
+            Outcome.FAILED,
+            "no fp8 sums",
+        ),
+        (
+            lambda: _round(RuntimeError("outer"), ValueError("inner")),
+            Outcome.CRASHED,
+            "the launch raised ValueError: inner",
         ),
         (lambda: torch.OutOfMemoryError("spent"), Outcome.OUT_OF_RESOURCES, "spent"),
         (lambda: OutOfResources("shared memory"), Outcome.OUT_OF_RESOURCES, "shared memory"),
@@ -105,7 +121,14 @@ def test_exceptions_are_sorted(error: Callable[[], Exception], outcome: Outcome,
     findings = classify(error(), (ZeroDivisionError,))
     assert findings.outcome is outcome
     assert findings.text == text
-    assert bool(findings.findings) == (outcome is Outcome.CRASHED)
+    assert bool(findings.findings) == outcome.is_defect
+
+
+def test_a_chain_of_causes_that_leads_back_into_itself_ends() -> None:
+    """Each exception comes once, whichever of the links closes the circle."""
+    outer, inner = RuntimeError("outer"), ValueError("inner")
+    assert list(causes(_round(outer, inner))) == [outer, inner]
+    assert list(causes(_round(outer, inner), contexts=True)) == [outer, inner]
 
 
 @pytest.mark.parametrize("error", [EnvironmentUnfit("old triton"), SpecError("no such output")])

@@ -9,7 +9,7 @@ import torch
 import triton
 import triton.language as tl
 
-from harness.errors import Unsupported
+from harness.errors import Uncompilable
 
 FORMATS = {"bf16": torch.bfloat16, "fp16": torch.float16}
 TRITON = tuple(int(part) for part in triton.__version__.split(".")[:2])
@@ -354,5 +354,5 @@ def test_high_products_are_unsigned(interpret, dtype):
 def test_fp8_arithmetic_is_refused(interpret, op):
     """fp8 has no arithmetic instruction and compiles to none."""
     x = torch.ones(4).to(torch.float8_e4m3fn)
-    with pytest.raises(Unsupported, match="fp8e4nv"):
+    with pytest.raises(Uncompilable, match="fp8e4nv"):
         interpret(_binary, x, x, x, x.clone(), op, 4)

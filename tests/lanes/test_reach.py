@@ -215,7 +215,7 @@ def test_what_cannot_be_interpreted_is_unsupported(watched, kernel):
 def test_a_program_that_waits_for_another_is_unsupported(watched, kernel):
     """It would hang, since programs run one after another; in an order that suits it, it runs."""
     flag, y = torch.zeros(1, dtype=torch.int32), torch.zeros(3)
-    with pytest.raises(Unsupported, match="waits for another"):
+    with pytest.raises(Unsupported, match="waits for another one"):
         watched(kernel, flag, y, grid=(3,))
     watched(kernel, torch.zeros(1, dtype=torch.int32), y, grid=(3,), order="reverse")
     assert y.tolist() == [1, 1, 1]

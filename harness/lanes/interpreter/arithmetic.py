@@ -14,7 +14,7 @@ import numpy as np
 from triton.runtime import interpreter
 from triton.runtime.interpreter import TensorHandle
 
-from harness.errors import Unsupported
+from harness.errors import Uncompilable
 from harness.lanes.interpreter import roundings as r
 from harness.lanes.interpreter.conversions import FP8, INTEGERS
 from harness.lanes.interpreter.fusion import multiply_add
@@ -38,7 +38,7 @@ def widened(data: r.Array, name: str) -> r.Array:
     if name == "fp16":
         return data.astype(np.float32)
     if name in FP8:
-        raise Unsupported(f"compiled code has no arithmetic on {name}; convert it to fp32 first")
+        raise Uncompilable(f"no target compiles arithmetic on {name}: convert it to fp32 first")
     return data
 
 
@@ -137,7 +137,9 @@ def _binary_op(_builder: Any, lhs: Any, rhs: Any, op: Any) -> Any:
 def _negate(_builder: Any, arg: Any) -> Any:
     dtype = arg.dtype.scalar
     if dtype.name in FP8:
-        raise Unsupported(f"compiled code does not negate {dtype.name}; convert it to fp32 first")
+        raise Uncompilable(
+            f"no target compiles the negation of {dtype.name}: convert it to fp32 first"
+        )
     flipped = arg.data ^ np.uint16(0x8000) if dtype.name == "bf16" else np.negative(arg.data)
     return TensorHandle(flipped, dtype)
 

@@ -16,7 +16,7 @@ import triton
 import triton.language as tl
 from triton.runtime import interpreter
 
-from harness.errors import Unsupported
+from harness.errors import Uncompilable
 from harness.lanes.interpreter import state
 from harness.lanes.interpreter.overlay import Patch
 from harness.lanes.versions import release
@@ -137,8 +137,8 @@ def _bitproof_no(operand: Callable[[], Any]) -> Any:
 
 def _boolean(value: Any) -> Any:
     if not value.dtype.is_int1():
-        raise Unsupported(
-            f"compiled code takes and, or and not of int1 only, not of {value.dtype}: compare first"
+        raise Uncompilable(
+            f"no target compiles and, or and not of {value.dtype}, only of int1: compare first"
         )
     return value
 
@@ -148,8 +148,8 @@ def _bitproof_chained(relations: str, *operands: Callable[[], Any]) -> Any:
     for name, operand in zip(relations.split(), operands[1:], strict=True):
         right = operand()
         if _is_tensor(left) or _is_tensor(right):
-            raise Unsupported(
-                "triton before 3.9 does not compile a chain of comparisons: write (a < b) & (b < c)"
+            raise Uncompilable(
+                "triton before 3.9 compiles no chain of comparisons for any target: write (a < b) & (b < c)"
             )
         result = _RELATIONS[getattr(ast, name)](left, right)
         if not result:
@@ -160,8 +160,8 @@ def _bitproof_chained(relations: str, *operands: Callable[[], Any]) -> Any:
 
 def _bitproof_truth(condition: Any) -> Any:
     if _is_tensor(condition) and condition.type.is_block():
-        raise Unsupported(
-            "compiled code has no truth of a block: use tl.where, or reduce it to a scalar"
+        raise Uncompilable(
+            "no target compiles the truth of a block: use tl.where, or reduce it to a scalar"
         )
     return condition
 

@@ -65,7 +65,7 @@ def _clamp(_builder: Any, arg: Any, low: Any, high: Any, propagate_nans: Any) ->
         data = clamped(arg.data, low.data, high.data, dtype.name, propagate_nan=propagate)
     elif dtype.name == "fp64":
         raise Unsupported(
-            "compiled code cannot clip fp64 to +-constant; use tl.minimum, tl.maximum"
+            "sm_90 and later cannot clip fp64 to +-constant: use tl.minimum, tl.maximum"
         )
     else:
         data = clipped(arg.data, high.data, dtype.name, propagate_nan=propagate)

@@ -13,7 +13,7 @@ import numpy as np
 from triton.runtime import interpreter
 from triton.runtime.interpreter import TensorHandle
 
-from harness.errors import Unsupported
+from harness.errors import Uncompilable, Unsupported
 from harness.lanes.interpreter import roundings as r
 from harness.lanes.interpreter.overlay import Patch, in_session
 
@@ -99,18 +99,26 @@ TOWARD_ZERO: dict[tuple[str, str], Convert] = {
     ("fp32", "fp8e5"): r.e5m2_from_f32_toward_zero,
 }
 
+# fp8 types that other targets than sm_90 convert (AMD's two, and the one of NVIDIA's before it had fp8), and the
+# rounding toward zero that AMD's has beyond ours: tried with triton 3.9 on all targets.
+_FOREIGN_FP8 = frozenset({"fp8e4b8", "fp8e5b16", "fp8e4b15"})
+_FOREIGN_TOWARD_ZERO = frozenset({("fp16", "fp8e5")})
+
 
 def convert(data: r.Array, source: str, target: str, *, toward_zero: bool = False) -> r.Array:
     """Convert storage `data` of the Triton type named `source` to storage of `target`.
 
-    Raises `Unsupported` for a pair, or a rounding, that sm_90 code generation refuses.
+    Of what sm_90's code generation refuses, a pair that another target has raises `Unsupported`, any other
+    pair or rounding `Uncompilable`.
     """
     function = (TOWARD_ZERO if toward_zero else NEAREST).get((source, target))
     if function is None:
         rounding = " toward zero" if toward_zero else ""
-        raise Unsupported(
-            f"compiled code does not convert {source} to {target}{rounding}; convert through fp32"
-        )
+        pair = f"{source} to {target}{rounding}; convert through fp32"
+        foreign = toward_zero and (source, target) in _FOREIGN_TOWARD_ZERO
+        if foreign or {source, target} & _FOREIGN_FP8:
+            raise Unsupported(f"the interpreter does not convert {pair}")
+        raise Uncompilable(f"no target compiles a conversion of {pair}")
     return function(data)
 
 
@@ -152,7 +160,9 @@ def _fp_trunc(builder: Any, src: Any, dst_type: Any) -> Any:
 
 
 def _fp8_constant(_builder: Any, value: Any) -> Any:
-    raise Unsupported(f"compiled code has no fp8 constant {value}; convert a float32 value instead")
+    raise Unsupported(
+        f"the interpreter has no fp8 constant {value}: convert a float32 value instead"
+    )
 
 
 def patches() -> list[Patch]:

@@ -103,7 +103,7 @@ def _dot(_builder: Any, a: Any, b: Any, acc: Any, input_precision: Any, _impreci
     least = min_dot_size(None)(left, right)[2]
     if a.data.shape[-1] < least:
         raise Unsupported(
-            f"compiled tl.dot of {left} needs K >= {least}, got {a.data.shape[-1]}; pad the operands"
+            f"tl.dot of {left} needs K >= {least} on sm_80 to sm_120, got {a.data.shape[-1]}: pad the operands"
         )
     if left.is_int():
         exact = np.matmul(a.data.astype(np.float64), b.data.astype(np.float64))

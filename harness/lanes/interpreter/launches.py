@@ -20,12 +20,13 @@ from triton.runtime.errors import InterpreterError
 from triton.runtime.jit import TensorWrapper
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from harness.errors import BitproofError, Unsupported
+from harness.errors import BitproofError, Uncompilable, Unsupported
 from harness.lanes.interpreter import order, state
 from harness.lanes.interpreter.access import set_origin
 from harness.lanes.interpreter.overlay import Patch
 from harness.lanes.interpreter.violations import raised_at
 from harness.lanes.interpreter.waiting import Patience
+from harness.outcomes import causes
 
 # What `_patch_lang` looks at to decide which modules to patch: here, all that it knows.
 _EVERYTHING = SimpleNamespace(__globals__={"tl": tl, "core": tl.core})
@@ -164,15 +165,17 @@ def _run(
 
 def _explained(error: Exception, kernel: str) -> Exception:
     """What a launch raises for an `error` inside a kernel; nested calls wrap theirs once each."""
-    root: BaseException = error
-    while isinstance(root, InterpreterError) and root.__cause__ is not None:
-        root = root.__cause__
-    if isinstance(root, BitproofError):
-        return root
+    links = list(causes(error))
+    root = next((link for link in links if not isinstance(link, InterpreterError)), links[-1])
     file, line = raised_at(error)
+    if isinstance(root, (Unsupported, Uncompilable)):
+        # A new exception: raised from what it caused, the old one would be its own cause.
+        return type(root)(f"{root} (in {kernel}, at {file}:{line})")
+    if isinstance(root, BitproofError):
+        return type(root)(str(root))
     if _beyond(root):
         return Unsupported(
-            f"The interpreter cannot run {kernel} at {file}:{line} ({root}): test it on lane cuda."
+            f"the interpreter cannot run {kernel} at {file}:{line} ({root}): test it on lane cuda"
         )
     explained: Exception = InterpreterError(f"{root!r} in {kernel}, at {file}:{line}")
     return explained

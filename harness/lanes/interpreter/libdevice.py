@@ -14,7 +14,7 @@ import numpy as np
 import triton.language as tl
 from triton.runtime import interpreter
 
-from harness.errors import Unsupported
+from harness.errors import Uncompilable, Unsupported
 from harness.lanes.interpreter import state
 
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
@@ -85,15 +85,13 @@ def on_host(function: Any) -> Callable[..., Any]:
 def _evaluate(name: str, operands: tuple[Any, ...]) -> Any:
     compute = _FUNCTIONS.get(name)
     if compute is None:
-        raise Unsupported(
-            f"The interpreter has no libdevice.{name}: test this kernel on lane cuda."
-        )
+        raise Unsupported(f"the interpreter has no libdevice.{name}: test this kernel on lane cuda")
     semantic = interpreter.interpreter_semantic
     blocks = [semantic.to_tensor(operand) for operand in operands]
     element = blocks[0].type.scalar
     if any(block.type.scalar not in (tl.float32, tl.float64) for block in blocks):
-        raise Unsupported(
-            f"libdevice.{name} takes fp32 or fp64, not {element}: convert its operand."
+        raise Uncompilable(
+            f"no target compiles libdevice.{name} of {element}, only of fp32 or fp64: convert its operand"
         )
     wide = compute(*(block.handle.data.astype(np.float64) for block in blocks))
     result = tl.int1 if wide.dtype == np.bool_ else element

@@ -17,7 +17,7 @@ import triton.language as tl
 from triton.runtime import interpreter
 from triton.runtime.interpreter import TensorHandle
 
-from harness.errors import Unsupported
+from harness.errors import Uncompilable
 from harness.lanes.interpreter import roundings as r
 from harness.lanes.interpreter.arithmetic import elementwise, greater, lesser, widened
 from harness.lanes.interpreter.conversions import INTEGERS
@@ -148,7 +148,7 @@ def _reduce(original: Callable[..., Any], self: Any, inputs: Sequence[Any]) -> A
         columns = _columns(inputs, axis)
     try:
         results = _reduced(self.combine_fn, inputs, columns)
-    except Unsupported:
+    except Uncompilable:
         if self.combine_fn in _KNOWN:
             raise
         # The combine function branches on its scalars: one element after another, then.
@@ -183,7 +183,7 @@ def _scan(original: Callable[..., Any], self: Any, inputs: Sequence[Any]) -> Any
     else:
         try:
             results = doubled(columns, _combine(self.combine_fn, inputs))
-        except Unsupported:
+        except Uncompilable:
             if self.combine_fn in _KNOWN:
                 raise
             return original(self, inputs)
