@@ -23,7 +23,7 @@ from typing import Any
 CHECKOUT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(CHECKOUT))
 
-from harness import lanes  # noqa: E402
+from bitproof.harness import lanes  # noqa: E402
 
 lanes.choose("cuda")
 
@@ -33,11 +33,13 @@ from torch import Tensor  # noqa: E402
 from torch.profiler import ProfilerActivity, profile  # noqa: E402
 
 from benchmarks.gdn2_report import percent  # noqa: E402
-from harness import data  # noqa: E402
-from kernels import delta_backward, delta_chunk  # noqa: E402
-from kernels.delta_contract import Operands, Options  # noqa: E402
-from oracles import delta, delta_problem  # noqa: E402
-from oracles.precision import NAMED  # noqa: E402
+from bitproof.harness import data  # noqa: E402
+from bitproof.kernels.delta import chunk_bwd as delta_backward  # noqa: E402
+from bitproof.kernels.delta import chunk_fwd as delta_chunk  # noqa: E402
+from bitproof.kernels.delta.arguments import Operands, Options  # noqa: E402
+from bitproof.oracles.delta import problem as delta_problem  # noqa: E402
+from bitproof.oracles.delta import recurrence as delta  # noqa: E402
+from bitproof.oracles.precision import NAMED  # noqa: E402
 
 HEADS, WIDTH = 64, 128
 

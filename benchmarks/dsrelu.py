@@ -21,7 +21,7 @@ from pathlib import Path
 CHECKOUT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(CHECKOUT))
 
-from harness import lanes  # noqa: E402
+from bitproof.harness import lanes  # noqa: E402
 
 lanes.choose("cuda")
 
@@ -29,11 +29,11 @@ import torch  # noqa: E402
 import triton  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 
-from harness import falsify  # noqa: E402
-from harness.case import Launch  # noqa: E402
-from kernels.dsrelu import BF16, backward  # noqa: E402
-from kernels.dsrelu_cases import DsreluCase  # noqa: E402
-from kernels.dsrelu_contract import Operands, Tiling  # noqa: E402
+from bitproof.harness.case import Launch  # noqa: E402
+from bitproof.harness.search import falsify  # noqa: E402
+from bitproof.kernels.dsrelu.arguments import Operands, Tiling  # noqa: E402
+from bitproof.kernels.dsrelu.cases import DsreluCase  # noqa: E402
+from bitproof.kernels.dsrelu.specs import BF16, backward  # noqa: E402
 
 CANDIDATES = tuple(
     Tiling(block_m=m, block_n=n, block_k=k, subtiles=s, num_warps=w, num_stages=stages)

@@ -30,11 +30,11 @@ PLAIN = """
 import json, sys
 import numpy as np, pytest, torch
 sys.path.insert(0, {checkout!r})
-from harness import case as cases, lanes
+from bitproof.harness import case as cases, lanes
 lanes.choose({lane!r})
-from harness.discovery import find
-from harness.lanes.base import parameters
-from oracles import formats
+from bitproof.harness.subjects.discovery import find
+from bitproof.harness.lanes.base import parameters
+from bitproof.oracles import formats
 lane = lanes.present()
 spec = find([], [{kernel!r}])[0].spec
 CASES = [cases.decode(spec.case, plain) for plain in json.load(open({file!r}))]
@@ -54,16 +54,17 @@ def test_agreement(case):
 def main() -> None:
     """Print one line a stage, in milliseconds an example."""
     options = parse()
-    from harness import lanes
+    from bitproof.harness import lanes
 
     name = lanes.choose(options.lane)
     import hypothesis
     import torch
 
-    from harness import case as cases
-    from harness import compare, falsify, profiles
-    from harness.discovery import find
-    from harness.lanes.base import Variation, parameters
+    from bitproof.harness import case as cases
+    from bitproof.harness.lanes.base import Variation, parameters
+    from bitproof.harness.report import compare
+    from bitproof.harness.search import falsify, profiles
+    from bitproof.harness.subjects.discovery import find
 
     profiles.register()
     hypothesis.settings.load_profile(profiles.CI)
@@ -162,7 +163,7 @@ def draw(spec: Any, options: argparse.Namespace) -> tuple[list[Any], float]:
 
 def plain(drawn: list[Any], kernel: str, lane: str) -> float:
     """Milliseconds an example of a parametrised pytest over the same cases, without its start-up."""
-    from harness import case as cases
+    from bitproof.harness import case as cases
 
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "cases.json"

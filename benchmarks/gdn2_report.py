@@ -30,9 +30,20 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import torch
 from torch import Tensor
 
-from oracles import delta, delta_chunk, delta_problem, delta_rule
-from oracles.formats import BF16
-from oracles.precision import FORWARD, nearest, storing
+from bitproof.oracles.delta import (
+    answers as delta_rule,
+)
+from bitproof.oracles.delta import (
+    chunk as delta_chunk,
+)
+from bitproof.oracles.delta import (
+    problem as delta_problem,
+)
+from bitproof.oracles.delta import (
+    recurrence as delta,
+)
+from bitproof.oracles.formats import BF16
+from bitproof.oracles.precision import FORWARD, nearest, storing
 
 SEED, HEADS, WIDTH = 42, 12, 128
 DRAWN, COMPARED, CHUNK = 10240, 5120, 64
@@ -68,7 +79,7 @@ KEPT = (
 
 
 def inputs(device: torch.device, tokens: int = DRAWN) -> dict[str, Tensor]:
-    """q, k, v, g, b, w, A_log, dt_bias, named and shaped as in `kernels.delta_contract`.
+    """q, k, v, g, b, w, A_log, dt_bias, named and shaped as in `kernels.delta.arguments`.
 
     g is raw, for a gate bounded at -5. On a card and of `DRAWN` tokens they are the report's bits.
     """
@@ -139,10 +150,10 @@ def model_rows(problem: delta_problem.Problem) -> Iterator[Row]:
 
 def kernel_rows(tensors: dict[str, Tensor], problem: delta_problem.Problem) -> Iterator[Row]:
     """A row for each kernel on the present card, against both references."""
-    from kernels import delta_chunk as chunk
-    from kernels import delta_recurrent as recurrent
-    from kernels.delta_contract import Operands, Options
-    from oracles.precision import NAMED
+    from bitproof.kernels.delta import chunk_fwd as chunk
+    from bitproof.kernels.delta import recurrent
+    from bitproof.kernels.delta.arguments import Operands, Options
+    from bitproof.oracles.precision import NAMED
 
     names = ("scale", "gate", "lower_bound", "normalise", "state_v_first")
     given = {name: PARAMS[name] for name in names}
@@ -212,7 +223,7 @@ def main() -> int:
     )
     parser.add_argument("--quick", action="store_true", help="the first 64 tokens alone")
     tokens = CHUNK if parser.parse_args().quick else COMPARED
-    from harness import lanes
+    from bitproof.harness import lanes
 
     on_card = lanes.gpus() > 0
     if on_card:

@@ -153,8 +153,8 @@ def sessions(stage: str) -> Callable[[], Any]:
     """A function that opens one launch's session, with the pieces of `stage` installed."""
     if stage == "stock":
         return contextlib.nullcontext
-    from harness.lanes.interpreter import overlay, state
-    from harness.lanes.interpreter.sanitizer import Sanitizer
+    from bitproof.harness.lanes.interpreter import overlay, state
+    from bitproof.harness.lanes.interpreter.sanitizer.sanitizer import Sanitizer
 
     if stage == "arithmetic":
         overlay.SUBJECTS = tuple(s for s in overlay.SUBJECTS if s != "speed")

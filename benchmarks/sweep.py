@@ -29,11 +29,11 @@ def main() -> None:
     parser.add_argument("--kernel", action="append", default=[])
     parser.add_argument("--repeats", type=int, default=3)
     options = parser.parse_args()
-    from harness import lanes
-    from harness.commands.subject import subject
-    from harness.discovery import find
-    from harness.errors import BitproofError
-    from harness.sweep import sweep
+    from bitproof.harness import lanes
+    from bitproof.harness.commands.subject import subject
+    from bitproof.harness.errors import BitproofError
+    from bitproof.harness.subjects.discovery import find
+    from bitproof.harness.sweep.sweep import sweep
 
     try:
         lanes.choose("cuda")
@@ -57,7 +57,7 @@ def main() -> None:
 
 def measured(found: Any, lane: Any, repeats: int) -> list[float]:
     """Milliseconds of the sweep, of its launches alone, and of torch's cast."""
-    from harness.sweep import PACES, expected, sweep
+    from bitproof.harness.sweep.sweep import PACES, expected, sweep
 
     pace, cast = PACES["cuda"], found.spec.elementwise
     torch_cast = casting(cast.format, cast.overflow)
@@ -81,7 +81,7 @@ def casting(name: str, overflow: str) -> Callable[[Any], Any]:
     """What a user would write in torch: a clamp where the cast saturates, then `.to`."""
     import torch
 
-    from oracles import formats
+    from bitproof.oracles import formats
 
     fmt = formats.by_name(name)
 

@@ -29,7 +29,7 @@ CHECKOUT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(CHECKOUT))
 
 FOREIGN, NATIVE = "cuda:sm_89", "cuda"
-GRID = "kernels.grid"
+GRID = "bitproof.kernels.quantise.grid"
 TWICE = tuple(int(part) for part in metadata.version("triton").split(".")[:2]) < (3, 9)
 WRONG = 1_032_066 if TWICE else 0
 EXAMPLES = 400
@@ -63,7 +63,7 @@ def main() -> int:
 def swept(kernel: str, lane: str) -> Row:
     """The census of all 2^32 patterns."""
     began = time.perf_counter()
-    done = run("-m", "harness.cli", "sweep", kernel, "--lane", lane, "--fresh", "--json")
+    done = run("-m", "bitproof", "sweep", kernel, "--lane", lane, "--fresh", "--json")
     expected = WRONG if (kernel, lane) == ("cast_e4m3", FOREIGN) else 0
     try:
         census = json.loads(done.stdout)
@@ -77,7 +77,7 @@ def swept(kernel: str, lane: str) -> Row:
 
 def quantisers() -> list[str]:
     """The kernels that round on the grid of e4m3, by name: those with a fault planted in it."""
-    from harness.discovery import find
+    from bitproof.harness.subjects.discovery import find
 
     return sorted(
         found.spec.name
@@ -98,9 +98,11 @@ def without_grid(kernel: str, lane_name: str) -> str:
     """In this process's one lane: what agreement says of a quantiser without the grid."""
     from hypothesis import settings
 
-    from harness import falsify, faults, lanes
-    from harness.discovery import find
-    from harness.spec import Fault
+    from bitproof.harness import lanes
+    from bitproof.harness.search import falsify
+    from bitproof.harness.spec import Fault
+    from bitproof.harness.subjects import planting as faults
+    from bitproof.harness.subjects.discovery import find
 
     lanes.choose(lane_name)
     missing = Fault(

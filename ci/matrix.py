@@ -80,7 +80,7 @@ def under(
     """(verdicts, whether anything fell short) of one version, run in `folder`."""
     folder.mkdir(parents=True, exist_ok=True)
     print(f"== triton {version}", flush=True)
-    report = ("-m", "harness.cli", "lowering", *options.kernel, "--targets", options.targets)
+    report = ("-m", "bitproof", "lowering", *options.kernel, "--targets", options.targets)
     lowering = python(site, folder, *report, "--json", capture=True)
     verdicts = lowering_verdicts(lowering.stdout)
     chosen = [argument for name in options.kernel for argument in ("--kernel", name)]

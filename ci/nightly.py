@@ -41,7 +41,7 @@ def main() -> int:
 def swept(lane: str) -> list[str]:
     """The kernels that `bitproof sweep` can sweep."""
     listing = subprocess.run(
-        [sys.executable, "-m", "harness.cli", "list", "--sweepable", "--lane", lane],
+        [sys.executable, "-m", "bitproof", "list", "--sweepable", "--lane", lane],
         cwd=CHECKOUT,
         capture_output=True,
         text=True,
@@ -52,7 +52,7 @@ def swept(lane: str) -> list[str]:
 
 def sweep(kernel: str, lane: str) -> tuple[str, ...]:
     """The command that sweeps one kernel from the start."""
-    return ("-m", "harness.cli", "sweep", kernel, "--fresh", "--lane", lane)
+    return ("-m", "bitproof", "sweep", kernel, "--fresh", "--lane", lane)
 
 
 def timed(*arguments: str) -> tuple[int, float]:

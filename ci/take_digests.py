@@ -34,8 +34,8 @@ def main() -> int:
     options = parser.parse_args()
     os.environ["TRITON_INTERPRET"] = "1" if options.lane == "interpreter" else "0"
 
+    from bitproof.harness.targets.versions import libraries
     from ci import digests, measurements
-    from harness.lanes.versions import libraries
 
     machine = on_card() if options.lane == "cuda" else interpreted()
     exact = digests.EXACT
@@ -98,8 +98,8 @@ def interpreted() -> Any:
     """The machine that is the interpreter lane."""
     import torch
 
+    from bitproof.harness.lanes.interpreter import overlay, state
     from ci.digests import Machine
-    from harness.lanes.interpreter import overlay, state
 
     overlay.install()
 

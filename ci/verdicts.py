@@ -34,7 +34,7 @@ def main() -> None:
     parser.add_argument("file", type=Path)
     parser.add_argument("--lane", default="interpreter")
     options = parser.parse_args()
-    from harness import lanes
+    from bitproof.harness import lanes
 
     lanes.choose(options.lane)
     lane = lanes.present()
@@ -53,9 +53,11 @@ def main() -> None:
 
 def draw(lane: Any) -> Iterator[Row]:
     """Passing cases of every kernel and check, and for every planted fault a case that shows it."""
-    from harness import case as cases
-    from harness import checks, falsify, faults, profiles
-    from harness.discovery import find
+    from bitproof.harness import case as cases
+    from bitproof.harness import checks
+    from bitproof.harness.search import falsify, profiles
+    from bitproof.harness.subjects import planting as faults
+    from bitproof.harness.subjects.discovery import find
 
     profiles.register()
     for found in find():
@@ -83,7 +85,7 @@ def row(kernel: str, fault: str | None, check: str, case: dict[str, Any]) -> Row
 
 def some(spec: Any) -> list[Any]:
     """A few cases of the spec's strategy, the last ones drawn being the less trivial."""
-    from harness import falsify
+    from bitproof.harness.search import falsify
 
     return falsify.drawn(spec, 8 * EACH)[-EACH:]
 
@@ -92,17 +94,18 @@ def steady() -> Any:
     """Settings under which the same cases are drawn every time."""
     from hypothesis import settings
 
-    from harness import profiles
+    from bitproof.harness.search import profiles
 
     return settings(settings.get_profile(profiles.CI))
 
 
 def judge(row: Row, lane: Any) -> dict[str, str]:
     """The verdict of one row on this lane."""
-    from harness import case as cases
-    from harness import checks, faults
-    from harness.discovery import find
-    from harness.lanes.base import Variation
+    from bitproof.harness import case as cases
+    from bitproof.harness import checks
+    from bitproof.harness.lanes.base import Variation
+    from bitproof.harness.subjects import planting as faults
+    from bitproof.harness.subjects.discovery import find
 
     found = find([], [row["kernel"]])[0]
     spec = found.spec
@@ -123,8 +126,8 @@ def digest(tensors: Mapping[str, Any]) -> str:
     """SHA-256 over names, shapes, dtypes and bits, every NaN counted as the same one."""
     import numpy as np
 
-    from harness.bounds import is_float
-    from oracles import formats
+    from bitproof.harness.bounds import is_float
+    from bitproof.oracles import formats
 
     total = hashlib.sha256()
     for name in sorted(tensors):

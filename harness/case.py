@@ -16,8 +16,8 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 import msgspec
 import torch
 
-from harness.errors import BitproofError, SpecError, UsageError
-from harness.outcomes import raised
+from bitproof.harness.errors import BitproofError, SpecError, UsageError
+from bitproof.harness.outcomes import raised
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

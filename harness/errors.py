@@ -26,4 +26,4 @@ class Unsupported(BitproofError):
 
 
 class Uncompilable(BitproofError):
-    """No target's compiler takes what a kernel does, wherever it runs; the text says what to write instead."""
+    """No target's compiler takes what a kernel does; the text says what to write instead."""

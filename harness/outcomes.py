@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from harness.errors import BitproofError, Refused, Uncompilable, Unsupported
+from bitproof.harness.errors import BitproofError, Refused, Uncompilable, Unsupported
 
 
 class Outcome(enum.StrEnum):

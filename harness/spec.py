@@ -18,11 +18,11 @@ from hypothesis.strategies import SearchStrategy
 from numpy.typing import NDArray
 from torch import Tensor
 
-from harness.bounds import Bound
-from harness.case import Case, Inputs, Launch
-from harness.errors import SpecError
-from harness.outcomes import raised
-from oracles.rounding import Mode, Overflow
+from bitproof.harness.bounds import Bound
+from bitproof.harness.case import Case, Inputs, Launch
+from bitproof.harness.errors import SpecError
+from bitproof.harness.outcomes import raised
+from bitproof.oracles.rounding import Mode, Overflow
 
 CHECKS = (
     "agreement",
@@ -35,7 +35,7 @@ CHECKS = (
 )
 LANES = ("cuda", "interpreter")
 VIOLATIONS = ("assert", "bounds", "race", "unwritten")
-# What other targets' code may do to a number; `harness.lowering.rules` explains and finds each.
+# What other targets' code may do to a number; `harness.lowering.rules.table` explains and finds each.
 HAZARDS = (
     "approximation",
     "contraction",

@@ -1,1 +1,1 @@
-"""Triton kernels under test; each file holds launchers and the specs that describe them."""
+"""Triton kernels under test: a folder a family, with the specs that describe them."""

@@ -12,8 +12,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from oracles.formats import Array, Floats, Format, bits, decode
-from oracles.rounding import Mode, Overflow, require_policy, require_subnormals
+from bitproof.oracles.formats import Array, Floats, Format, bits, decode
+from bitproof.oracles.rounding import Mode, Overflow, require_policy, require_subnormals
 
 _INFINITY: Final = 0x7F800000
 _NEGATIVE: Final = 0x80000000

@@ -12,8 +12,8 @@ from typing import Final
 
 import numpy as np
 
-from oracles.formats import Array, Floats, Format
-from oracles.rounding import Overflow, rounded_value
+from bitproof.oracles.formats import Array, Floats, Format
+from bitproof.oracles.rounding import Overflow, rounded_value
 
 UNIT: Final = 2.0**-24
 """The unit roundoff of fp32."""

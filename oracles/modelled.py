@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from oracles.formats import Floats
+from bitproof.oracles.formats import Floats
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,7 +14,7 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from oracles.formats import BF16, FP16, FP32, Format
+from bitproof.oracles.formats import BF16, FP16, FP32, Format
 
 FORWARD: Final = (
     "qk",  # q and k after normalisation

@@ -21,7 +21,7 @@ from typing import Final, Literal, TypeAlias
 import numpy as np
 import torch
 
-from oracles.formats import (
+from bitproof.oracles.formats import (
     BF16,
     E2M1,
     E4M3,
@@ -35,7 +35,7 @@ from oracles.formats import (
     of_dtype,
     to_numpy,
 )
-from oracles.rounding import Overflow, require_subnormals, round_to, widened
+from bitproof.oracles.rounding import Overflow, require_subnormals, round_to, widened
 
 Tensors: TypeAlias = Mapping[str, torch.Tensor]
 Params: TypeAlias = Mapping[str, object]

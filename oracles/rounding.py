@@ -19,7 +19,7 @@ from typing import Any, Final, Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from oracles.formats import Array, Floats, Format, Specials, bits, decode, is_nan
+from bitproof.oracles.formats import Array, Floats, Format, Specials, bits, decode, is_nan
 
 Mode: TypeAlias = Literal["rne", "rz", "half_away"]
 Overflow: TypeAlias = Literal["saturate", "nan", "inf"]

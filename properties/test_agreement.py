@@ -1,7 +1,7 @@
 """Agreement: every output of a kernel is the oracle's, bit for bit or within its derived bound."""
 
-from harness.discovery import Found
-from harness.suite import Judge
+from bitproof.harness.subjects.discovery import Found
+from bitproof.suite import Judge
 
 
 def test_agreement(judge: Judge, kernel: Found) -> None:

@@ -1,7 +1,7 @@
 """Compile cache: calls that differ only in what changes from call to call share their compiled code."""
 
-from harness.discovery import Found
-from harness.suite import Judge
+from bitproof.harness.subjects.discovery import Found
+from bitproof.suite import Judge
 
 
 def test_compile_cache(judge: Judge, kernel: Found) -> None:

@@ -1,7 +1,7 @@
 """Graphs: a launch can be recorded once and replayed on whatever its memory holds by then."""
 
-from harness.discovery import Found
-from harness.suite import Judge
+from bitproof.harness.subjects.discovery import Found
+from bitproof.suite import Judge
 
 
 def test_graphs(judge: Judge, kernel: Found) -> None:

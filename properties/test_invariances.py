@@ -1,7 +1,7 @@
 """Invariances: relations between two runs of a kernel that hold bit for bit."""
 
-from harness.discovery import Found
-from harness.suite import Judge
+from bitproof.harness.subjects.discovery import Found
+from bitproof.suite import Judge
 
 
 def test_invariances(judge: Judge, kernel: Found) -> None:

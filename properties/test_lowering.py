@@ -9,11 +9,12 @@ from collections.abc import Callable
 
 import pytest
 
-from harness import profiles
-from harness.discovery import Found
-from harness.lowering import report, targets
-from harness.lowering.compile import reading
-from harness.outcomes import Outcome
+from bitproof.harness.lowering import report
+from bitproof.harness.lowering.compile import reading
+from bitproof.harness.outcomes import Outcome
+from bitproof.harness.search import profiles
+from bitproof.harness.subjects.discovery import Found
+from bitproof.harness.targets import architectures as targets
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -1,7 +1,7 @@
 """Memory: outputs are written everywhere, nothing else is, and nothing unwritten is read."""
 
-from harness.discovery import Found
-from harness.suite import Judge
+from bitproof.harness.subjects.discovery import Found
+from bitproof.suite import Judge
 
 
 def test_memory(judge: Judge, kernel: Found) -> None:

@@ -1,7 +1,7 @@
 """Reproducibility: the same inputs give the same bits, however the runs are made to differ."""
 
-from harness.discovery import Found
-from harness.suite import Judge
+from bitproof.harness.subjects.discovery import Found
+from bitproof.suite import Judge
 
 
 def test_reproducibility(judge: Judge, kernel: Found) -> None:

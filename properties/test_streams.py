@@ -1,7 +1,7 @@
 """Streams: a launcher's work waits for what is on the caller's stream already."""
 
-from harness.discovery import Found
-from harness.suite import Judge
+from bitproof.harness.subjects.discovery import Found
+from bitproof.suite import Judge
 
 
 def test_streams(judge: Judge, kernel: Found) -> None:

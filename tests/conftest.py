@@ -9,7 +9,7 @@ import os
 import torch
 from hypothesis import settings
 
-from harness import lanes
+from bitproof.harness import lanes
 
 lanes.choose(os.environ.get("BITPROOF_LANE", "interpreter"))
 torch.set_num_threads(1)

@@ -9,10 +9,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness import case as cases
-from harness.case import Case
-from harness.discovery import Found, find
-from harness.lanes.arena import bits
+from bitproof.harness import case as cases
+from bitproof.harness.case import Case
+from bitproof.harness.lanes.arena import bits
+from bitproof.harness.subjects.discovery import Found, find
 from tests.strategies.drawing import STEADY
 
 FOUND = find()

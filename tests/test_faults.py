@@ -9,11 +9,12 @@ from __future__ import annotations
 import pytest
 from hypothesis import settings
 
-from harness import falsify, lanes, profiles
-from harness.discovery import Found, find
-from harness.faults import plant
-from harness.outcomes import Outcome
-from harness.spec import Fault
+from bitproof.harness import lanes
+from bitproof.harness.outcomes import Outcome
+from bitproof.harness.search import falsify, profiles
+from bitproof.harness.spec import Fault
+from bitproof.harness.subjects.discovery import Found, find
+from bitproof.harness.subjects.planting import plant
 
 LANE = lanes.family(lanes.choose())
 PLANTED = [(found, fault) for found in find() for fault in found.spec.faults]

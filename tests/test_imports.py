@@ -41,8 +41,8 @@ MAY_IMPORT = {
 LIGHT: dict[str, tuple[str, ...]] = {
     "harness/__init__.py": (),
     "harness/errors.py": (),
-    "harness/plugin.py": ("pytest",),
-    "harness/lanes/__init__.py": ("harness.errors",),
+    "bitproof/plugin.py": ("pytest",),
+    "harness/lanes/__init__.py": ("bitproof.harness.errors",),
 }
 
 MODULES = sorted(
@@ -95,7 +95,7 @@ def test_only_lanes_know_how_a_kernel_is_run(module: str) -> None:
 def test_lanes_share_no_rounding_with_the_oracles(module: str) -> None:
     """A lane that rounded as its judge does would be judged by itself: only formats are shared."""
     shared = {name for name in _everywhere(module) if _root(name) == "oracles"}
-    assert {".".join(name.split(".")[:2]) for name in shared} <= {"oracles.formats"}
+    assert {".".join(name.split(".")[:2]) for name in shared} <= {"bitproof.oracles.formats"}
 
 
 @pytest.mark.parametrize("module", [m for m in MODULES if m.startswith("oracles/")])

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
+from bitproof.harness import lanes
+from bitproof.harness.bounds import ExactBits
+from bitproof.harness.subjects.discovery import find
 from ci import verdicts
-from harness import lanes
-from harness.bounds import ExactBits
-from harness.discovery import find
 
 DATA = json.loads(Path(__file__).with_name("verdicts.json").read_text(encoding="utf-8"))
 KERNELS = sorted({row["kernel"] for row in DATA["rows"]})

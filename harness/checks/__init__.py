@@ -11,9 +11,9 @@ from collections.abc import Callable
 
 import torch
 
-from harness import lanes
-from harness.case import Inputs
-from harness.checks import (
+from bitproof.harness import lanes
+from bitproof.harness.case import Inputs
+from bitproof.harness.checks import (
     agreement,
     compile_cache,
     graphs,
@@ -22,10 +22,10 @@ from harness.checks import (
     reproducibility,
     streams,
 )
-from harness.errors import UsageError
-from harness.lanes.base import Lane, LaunchFailed
-from harness.outcomes import Findings, Outcome, classify
-from harness.spec import CHECKS, KernelSpec
+from bitproof.harness.errors import UsageError
+from bitproof.harness.lanes.base import Lane, LaunchFailed
+from bitproof.harness.outcomes import Findings, Outcome, classify
+from bitproof.harness.spec import CHECKS, KernelSpec
 
 Check = Callable[[KernelSpec, Inputs, Lane], Findings]
 

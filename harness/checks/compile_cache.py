@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from harness.case import Inputs
-from harness.lanes.base import Lane, Variation
-from harness.outcomes import Finding, Findings, judged
-from harness.spec import KernelSpec
+from bitproof.harness.case import Inputs
+from bitproof.harness.lanes.base import Lane, Variation
+from bitproof.harness.outcomes import Finding, Findings, judged
+from bitproof.harness.spec import KernelSpec
 
 
 def check(spec: KernelSpec, inputs: Inputs, lane: Lane) -> Findings:

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
-from harness import compare
-from harness.case import Inputs
-from harness.lanes.arena import bits
-from harness.lanes.base import Lane, Uncapturable, Variation, kept
-from harness.outcomes import Finding, Findings, Outcome, judged, raised
-from harness.spec import KernelSpec
+from bitproof.harness.case import Inputs
+from bitproof.harness.lanes.arena import bits
+from bitproof.harness.lanes.base import Lane, Uncapturable, Variation, kept
+from bitproof.harness.outcomes import Finding, Findings, Outcome, judged, raised
+from bitproof.harness.report import compare
+from bitproof.harness.spec import KernelSpec
 
 
 def check(spec: KernelSpec, inputs: Inputs, lane: Lane) -> Findings:

@@ -7,12 +7,12 @@ import dataclasses
 import torch
 from torch import Tensor
 
-from harness import compare
-from harness.case import Inputs
-from harness.errors import SpecError
-from harness.lanes.base import Lane, Variation, kept
-from harness.outcomes import Finding, Findings, Outcome, judged
-from harness.spec import Invariance, KernelSpec, Tensors
+from bitproof.harness.case import Inputs
+from bitproof.harness.errors import SpecError
+from bitproof.harness.lanes.base import Lane, Variation, kept
+from bitproof.harness.outcomes import Finding, Findings, Outcome, judged
+from bitproof.harness.report import compare
+from bitproof.harness.spec import Invariance, KernelSpec, Tensors
 
 
 def check(spec: KernelSpec, inputs: Inputs, lane: Lane) -> Findings:

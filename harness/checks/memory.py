@@ -12,11 +12,11 @@ import dataclasses
 
 import torch
 
-from harness.case import Inputs
-from harness.lanes.arena import bits, unwritten
-from harness.lanes.base import Lane, Launched, Variation
-from harness.outcomes import Finding, Findings, judged
-from harness.spec import KernelSpec
+from bitproof.harness.case import Inputs
+from bitproof.harness.lanes.arena import bits, unwritten
+from bitproof.harness.lanes.base import Lane, Launched, Variation
+from bitproof.harness.outcomes import Finding, Findings, judged
+from bitproof.harness.spec import KernelSpec
 
 
 def check(spec: KernelSpec, inputs: Inputs, lane: Lane) -> Findings:

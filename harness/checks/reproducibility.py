@@ -7,13 +7,13 @@ import dataclasses
 import torch
 from torch import Tensor
 
-from harness import compare
-from harness.case import Inputs
-from harness.errors import SpecError
-from harness.lanes.arena import bits
-from harness.lanes.base import Lane, Variation, kept
-from harness.outcomes import Finding, Findings, judged
-from harness.spec import KernelSpec
+from bitproof.harness.case import Inputs
+from bitproof.harness.errors import SpecError
+from bitproof.harness.lanes.arena import bits
+from bitproof.harness.lanes.base import Lane, Variation, kept
+from bitproof.harness.outcomes import Finding, Findings, judged
+from bitproof.harness.report import compare
+from bitproof.harness.spec import KernelSpec
 
 
 def check(spec: KernelSpec, inputs: Inputs, lane: Lane) -> Findings:

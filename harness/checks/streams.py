@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from harness import compare
-from harness.case import Inputs
-from harness.lanes.base import Lane, Variation
-from harness.outcomes import Findings, judged
-from harness.spec import KernelSpec
+from bitproof.harness.case import Inputs
+from bitproof.harness.lanes.base import Lane, Variation
+from bitproof.harness.outcomes import Findings, judged
+from bitproof.harness.report import compare
+from bitproof.harness.spec import KernelSpec
 
 
 def check(spec: KernelSpec, inputs: Inputs, lane: Lane) -> Findings:

@@ -19,19 +19,23 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 
-from harness import attribution, captured, falsify, lanes, reports
-from harness import case as cases
-from harness.attribution import Attribution, Model, Promotions
-from harness.case import Case, Inputs, build
-from harness.commands import chart
-from harness.commands.screen import progress
-from harness.commands.subject import status, subject
-from harness.discovery import Found
-from harness.errors import UsageError
-from harness.lanes.base import Lane, LaunchFailed, Variation
-from harness.outcomes import Findings, Outcome, classify
-from harness.records import Captured
-from harness.spec import KernelSpec
+from bitproof.harness import case as cases
+from bitproof.harness import lanes
+from bitproof.harness.attribution import chart
+from bitproof.harness.attribution import costs as attribution
+from bitproof.harness.attribution.costs import Attribution, Model, Promotions
+from bitproof.harness.case import Case, Inputs, build
+from bitproof.harness.commands import captured
+from bitproof.harness.commands.screen import progress
+from bitproof.harness.commands.subject import status, subject
+from bitproof.harness.errors import UsageError
+from bitproof.harness.lanes.base import Lane, LaunchFailed, Variation
+from bitproof.harness.outcomes import Findings, Outcome, classify
+from bitproof.harness.report import failure as reports
+from bitproof.harness.report.records import Captured
+from bitproof.harness.search import falsify
+from bitproof.harness.spec import KernelSpec
+from bitproof.harness.subjects.discovery import Found
 
 FORMAT = 1
 

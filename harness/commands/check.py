@@ -12,17 +12,21 @@ from typing import Any
 import click
 from hypothesis import settings
 
-from harness import captured, checks, falsify, lanes, profiles, records, reports
-from harness.case import Inputs, build
-from harness.commands.screen import progress
-from harness.commands.subject import status, subject
-from harness.discovery import Found
-from harness.errors import UsageError
-from harness.falsify import Search
-from harness.isolation import Careful
-from harness.lanes.base import Lane
-from harness.outcomes import Findings, Outcome
-from harness.records import Captured
+from bitproof.harness import checks, lanes
+from bitproof.harness.case import Inputs, build
+from bitproof.harness.commands import captured
+from bitproof.harness.commands.screen import progress
+from bitproof.harness.commands.subject import status, subject
+from bitproof.harness.errors import UsageError
+from bitproof.harness.lanes.base import Lane
+from bitproof.harness.outcomes import Findings, Outcome
+from bitproof.harness.report import failure as reports
+from bitproof.harness.report import records
+from bitproof.harness.report.records import Captured
+from bitproof.harness.search import falsify, profiles
+from bitproof.harness.search.falsify import Search
+from bitproof.harness.search.isolation import Careful
+from bitproof.harness.subjects.discovery import Found
 
 
 def run(

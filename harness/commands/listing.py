@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from harness import lanes
+from bitproof.harness import lanes
 
 
 def run(
@@ -16,7 +16,7 @@ def run(
 ) -> int:
     """Print the kernels of `specs`, the built-in ones where none are named; all, or those `names`."""
     lanes.choose(lane)
-    from harness.discovery import find
+    from bitproof.harness.subjects.discovery import find
 
     found = find(specs, names)
     if sweepable:
@@ -36,7 +36,7 @@ def run(
 
 
 def _lines(kernel: dict[str, Any]) -> Iterator[str]:
-    from harness.spec import LANES
+    from bitproof.harness.spec import LANES
 
     yield f"{kernel['kernel']}  ({kernel['spec']})"
     yield f"  checks  {', '.join(kernel['checks'])}"
@@ -59,7 +59,7 @@ def _lines(kernel: dict[str, Any]) -> Iterator[str]:
 
 
 def _plain(found: Any, *, detailed: bool) -> dict[str, Any]:
-    from harness import checks
+    from bitproof.harness import checks
 
     spec = found.spec
     return {
@@ -81,7 +81,7 @@ def _plain(found: Any, *, detailed: bool) -> dict[str, Any]:
 
 def _inputs(spec: Any) -> dict[str, Any]:
     """What its cases hold, which takes a moment: cases are drawn for it."""
-    from harness import captured
+    from bitproof.harness.commands import captured
 
     like = captured.schema(spec)
     return {

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 
 import click
 
-from harness import lanes
-from harness.commands.screen import progress
-from harness.commands.subject import planted
-from harness.outcomes import Outcome
+from bitproof.harness import lanes
+from bitproof.harness.commands.screen import progress
+from bitproof.harness.commands.subject import planted
+from bitproof.harness.outcomes import Outcome
 
 
 def run(
@@ -27,10 +27,10 @@ def run(
     What a kernel is not for is read only where the kernel is named.
     """
     lanes.choose("interpreter")  # this process compiles nothing: its workers do
-    from harness.discovery import find
-    from harness.lowering import report
-    from harness.lowering.compile import readings
-    from harness.lowering.targets import listed
+    from bitproof.harness.lowering import report
+    from bitproof.harness.lowering.compile import readings
+    from bitproof.harness.subjects.discovery import find
+    from bitproof.harness.targets.architectures import listed
 
     names = listed(targets)
     found = [planted(kernel, fault) for kernel in find(specs, kernels)]

@@ -6,14 +6,17 @@ from pathlib import Path
 
 import click
 
-from harness import captured, checks, lanes, records, reports
-from harness import case as cases
-from harness.case import Inputs, build
-from harness.commands.subject import planted, status
-from harness.discovery import Found
-from harness.isolation import Careful
-from harness.outcomes import Findings, Outcome
-from harness.records import Record
+from bitproof.harness import case as cases
+from bitproof.harness import checks, lanes
+from bitproof.harness.case import Inputs, build
+from bitproof.harness.commands import captured
+from bitproof.harness.commands.subject import planted, status
+from bitproof.harness.outcomes import Findings, Outcome
+from bitproof.harness.report import failure as reports
+from bitproof.harness.report import records
+from bitproof.harness.report.records import Record
+from bitproof.harness.search.isolation import Careful
+from bitproof.harness.subjects.discovery import Found
 
 
 def run(file: Path, *, lane: str | None) -> int:

@@ -11,9 +11,9 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
-from harness.errors import UsageError
-from harness.outcomes import Outcome
-from harness.summary import FORMAT, PATH, Entry
+from bitproof.harness.errors import UsageError
+from bitproof.harness.outcomes import Outcome
+from bitproof.harness.report.summary import FORMAT, PATH, Entry
 
 # Wide enough for a table outside of a terminal, where nothing says how wide a line may be.
 _WIDTH = 140

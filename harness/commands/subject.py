@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Sequence
 
-from harness.discovery import Found, find
-from harness.errors import UsageError
-from harness.faults import plant
-from harness.outcomes import Outcome
+from bitproof.harness.errors import UsageError
+from bitproof.harness.outcomes import Outcome
+from bitproof.harness.subjects.discovery import Found, find
+from bitproof.harness.subjects.planting import plant
 
 
 def subject(kernel: str, specs: Sequence[str], fault: str | None = None) -> Found:

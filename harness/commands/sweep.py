@@ -11,19 +11,21 @@ from typing import Any
 import click
 import torch
 
-from harness import census, checks, lanes, records
-from harness.case import build
-from harness.census import Census
-from harness.commands import INTERRUPTED
-from harness.commands.screen import progress
-from harness.commands.subject import status, subject
-from harness.discovery import Found
-from harness.errors import UsageError
-from harness.lanes.base import Lane, LaunchFailed
-from harness.outcomes import classify
-from harness.stopped import Keeper
-from harness.sweep import declared, sweep
-from oracles import formats
+from bitproof.harness import checks, lanes
+from bitproof.harness.case import build
+from bitproof.harness.commands import INTERRUPTED
+from bitproof.harness.commands.screen import progress
+from bitproof.harness.commands.subject import status, subject
+from bitproof.harness.errors import UsageError
+from bitproof.harness.lanes.base import Lane, LaunchFailed
+from bitproof.harness.outcomes import classify
+from bitproof.harness.report import records
+from bitproof.harness.subjects.discovery import Found
+from bitproof.harness.sweep import census
+from bitproof.harness.sweep.census import Census
+from bitproof.harness.sweep.stopped import Keeper
+from bitproof.harness.sweep.sweep import declared, sweep
+from bitproof.oracles import formats
 
 
 def run(

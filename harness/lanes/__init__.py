@@ -12,10 +12,10 @@ import re
 import sys
 from typing import TYPE_CHECKING
 
-from harness.errors import EnvironmentUnfit, UsageError
+from bitproof.harness.errors import EnvironmentUnfit, UsageError
 
 if TYPE_CHECKING:
-    from harness.lanes.base import Lane
+    from bitproof.harness.lanes.base import Lane
 
 NAMES = ("cuda", "interpreter")
 # The cuda lane with another target's code: see `harness.lanes.foreign`.
@@ -78,13 +78,13 @@ def present() -> Lane:
     name = os.environ.get(_VARIABLE)
     if name is None:
         raise EnvironmentUnfit(
-            "no lane was chosen in this process: call harness.lanes.choose() first"
+            "no lane was chosen in this process: call bitproof.harness.lanes.choose() first"
         )
     import torch
     import triton
 
-    from harness.lanes.base import require_subnormals
-    from harness.lanes.versions import release
+    from bitproof.harness.lanes.base import require_subnormals
+    from bitproof.harness.targets.versions import release
 
     require_subnormals()
     torch.set_num_threads(1)  # cases are small, and workers already fill the cores
@@ -93,13 +93,13 @@ def present() -> Lane:
             f"triton {triton.__version__} is not supported: pip install 'triton>=3.6'"
         )
     if name == "interpreter":
-        from harness.lanes.interpreter.lane import InterpreterLane
+        from bitproof.harness.lanes.interpreter.lane import InterpreterLane
 
         return InterpreterLane()
     if _FOREIGN.fullmatch(name):
-        from harness.lanes.foreign import open_lane
+        from bitproof.harness.lanes.foreign import open_lane
 
         return open_lane(name)
-    from harness.lanes.cuda import CudaLane
+    from bitproof.harness.lanes.cuda import CudaLane
 
     return CudaLane()

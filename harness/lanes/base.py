@@ -10,10 +10,10 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from harness.case import Inputs
-from harness.errors import EnvironmentUnfit, SpecError
-from harness.lanes.arena import POISONS, Allocations, Arena, bits
-from harness.spec import KernelSpec, Params, Tensors
+from bitproof.harness.case import Inputs
+from bitproof.harness.errors import EnvironmentUnfit, SpecError
+from bitproof.harness.lanes.arena import POISONS, Allocations, Arena, bits
+from bitproof.harness.spec import KernelSpec, Params, Tensors
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,13 +11,13 @@ from typing import Any
 import torch
 from triton import knobs
 
-from harness.case import Inputs
-from harness.lanes import graphs
-from harness.lanes.arena import Arena
-from harness.lanes.autotune import configured
-from harness.lanes.base import Launched, Variation, call
-from harness.lanes.versions import libraries
-from harness.spec import KernelSpec, Params, Tensors
+from bitproof.harness.case import Inputs
+from bitproof.harness.lanes import graphs
+from bitproof.harness.lanes.arena import Arena
+from bitproof.harness.lanes.autotune import configured
+from bitproof.harness.lanes.base import Launched, Variation, call
+from bitproof.harness.spec import KernelSpec, Params, Tensors
+from bitproof.harness.targets.versions import libraries
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -25,13 +25,13 @@ from triton import knobs
 from triton.backends.compiler import GPUTarget, Language
 from triton.compiler.compiler import make_backend
 
-from harness.case import Inputs
-from harness.errors import EnvironmentUnfit, Unsupported, UsageError
-from harness.lanes.base import Launched, LaunchFailed, Variation
-from harness.lanes.cuda import CudaLane
-from harness.lowering.refusals import refuses, sentence
-from harness.lowering.targets import Target, target
-from harness.spec import KernelSpec, Params, Tensors
+from bitproof.harness.case import Inputs
+from bitproof.harness.errors import EnvironmentUnfit, Unsupported, UsageError
+from bitproof.harness.lanes.base import Launched, LaunchFailed, Variation
+from bitproof.harness.lanes.cuda import CudaLane
+from bitproof.harness.spec import KernelSpec, Params, Tensors
+from bitproof.harness.targets.architectures import Target, target
+from bitproof.harness.targets.refusals import refuses, sentence
 
 _HOOK = "add_stages_inspection_hook"
 # From here on Triton compiles for one architecture alone, whose code no other card runs.

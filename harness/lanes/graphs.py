@@ -9,11 +9,18 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from harness.case import Inputs
-from harness.lanes.arena import Arena, bits
-from harness.lanes.autotune import configured
-from harness.lanes.base import Uncapturable, Variation, kept, named_outputs, parameters, placed
-from harness.spec import KernelSpec
+from bitproof.harness.case import Inputs
+from bitproof.harness.lanes.arena import Arena, bits
+from bitproof.harness.lanes.autotune import configured
+from bitproof.harness.lanes.base import (
+    Uncapturable,
+    Variation,
+    kept,
+    named_outputs,
+    parameters,
+    placed,
+)
+from bitproof.harness.spec import KernelSpec
 
 
 @dataclass(frozen=True, kw_only=True)

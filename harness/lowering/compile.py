@@ -27,11 +27,11 @@ import hypothesis
 import msgspec
 import triton
 
-from harness import saving
-from harness.discovery import Found
-from harness.errors import EnvironmentUnfit, UsageError
-from harness.lanes.versions import libraries
-from harness.lowering.findings import Reading, Refusal
+from bitproof.harness.errors import EnvironmentUnfit, UsageError
+from bitproof.harness.lowering.findings import Reading, Refusal
+from bitproof.harness.report import files as saving
+from bitproof.harness.subjects.discovery import Found
+from bitproof.harness.targets.versions import libraries
 
 FOLDER = Path(".bitproof") / "lowering"
 EXAMPLES = 64
@@ -190,7 +190,7 @@ class _Worker:
             }
             environment.setdefault("TRITON_DEFAULT_FP_FUSION", "1")
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "harness.lowering.worker", self.target],
+                [sys.executable, "-m", "bitproof.harness.lowering.worker", self.target],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=self.printed,

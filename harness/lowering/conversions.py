@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from oracles import formats
-from oracles.formats import Array, Format
-from oracles.rounding import Mode, round_to
+from bitproof.oracles import formats
+from bitproof.oracles.formats import Array, Format
+from bitproof.oracles.rounding import Mode, round_to
 
 Mask = npt.NDArray[np.bool_]
 

@@ -1,4 +1,4 @@
-"""Compiles one conversion of floats alone, for the target that `silent` has installed.
+"""Compiles one conversion of floats alone, for the target that `null_driver` has installed.
 
 The kernel below is what surrounds a conversion as little as anything can, so that its code is the
 conversion's own and can be put on trial.
@@ -13,12 +13,13 @@ import torch
 import triton
 import triton.language as tl
 
-from harness.lowering import llir, ptx, trial
-from harness.lowering.code import Code
-from harness.lowering.conversions import Conversion, Verdict
-from harness.lowering.memory import NotModelled
-from harness.lowering.refusals import sentence
-from oracles import formats
+from bitproof.harness.lowering.conversions import Conversion, Verdict
+from bitproof.harness.lowering.emulator import trial
+from bitproof.harness.lowering.emulator.memory import NotModelled
+from bitproof.harness.lowering.readers import llir, ptx
+from bitproof.harness.lowering.readers.code import Code
+from bitproof.harness.targets.refusals import sentence
+from bitproof.oracles import formats
 
 
 @triton.jit  # type: ignore[untyped-decorator]

@@ -22,16 +22,16 @@ from torch import Tensor
 from triton import knobs
 from triton.runtime.autotuner import Autotuner
 
-from harness import falsify
-from harness.case import Case, build
-from harness.lanes.arena import Arena
-from harness.lanes.base import LaunchFailed, call
-from harness.lowering import silent
-from harness.lowering.findings import Refusal
-from harness.lowering.refusals import sentence
-from harness.lowering.targets import Target
-from harness.outcomes import one_line
-from harness.spec import KernelSpec
+from bitproof.harness.case import Case, build
+from bitproof.harness.lanes.arena import Arena
+from bitproof.harness.lanes.base import LaunchFailed, call
+from bitproof.harness.lowering import null_driver
+from bitproof.harness.lowering.findings import Refusal
+from bitproof.harness.outcomes import one_line
+from bitproof.harness.search import falsify
+from bitproof.harness.spec import KernelSpec
+from bitproof.harness.targets.architectures import Target
+from bitproof.harness.targets.refusals import sentence
 
 TEXTS = ("ttir", "ptx", "llir", "amdgcn")
 _CPU = torch.device("cpu")
@@ -72,7 +72,7 @@ class Reached:
 def reach(spec: KernelSpec, target: Target, *, examples: int) -> Reached:
     """Run `spec`'s launcher on up to `examples` cases, compiling for `target`."""
     watcher = _Watcher(spec=spec)
-    silent.install(target, watcher.launched)
+    null_driver.install(target, watcher.launched)
     with watcher.listening():
         for case in falsify.drawn(spec, examples):
             watcher.run(case)

@@ -7,14 +7,16 @@ import time
 
 import triton
 
-from harness.lowering import amdgcn, computing, llir, ptx, rules, sass, ttir
-from harness.lowering.findings import Hazard, Reading
-from harness.lowering.memory import NotModelled
-from harness.lowering.probe import verdict
-from harness.lowering.reach import Compiled, reach
-from harness.lowering.subject import Evidence, Subject
-from harness.lowering.targets import Target
-from harness.spec import KernelSpec
+from bitproof.harness.lowering.emulator.memory import NotModelled
+from bitproof.harness.lowering.findings import Hazard, Reading
+from bitproof.harness.lowering.probe import verdict
+from bitproof.harness.lowering.reach import Compiled, reach
+from bitproof.harness.lowering.readers import amdgcn, llir, ptx, sass, ttir
+from bitproof.harness.lowering.rules import computing
+from bitproof.harness.lowering.rules import table as rules
+from bitproof.harness.lowering.rules.evidence import Evidence, Subject
+from bitproof.harness.spec import KernelSpec
+from bitproof.harness.targets.architectures import Target
 
 
 def read(spec: KernelSpec, target: Target, *, examples: int) -> Reading:

@@ -10,13 +10,13 @@ from typing import Any
 
 import msgspec
 
-from harness.errors import SpecError
-from harness.lowering.findings import Hazard, Reading
-from harness.lowering.rules import RULES
-from harness.lowering.targets import ALL
-from harness.outcomes import Outcome
-from harness.spec import Accepted, KernelSpec, Lowering
-from harness.summary import Entry
+from bitproof.harness.errors import SpecError
+from bitproof.harness.lowering.findings import Hazard, Reading
+from bitproof.harness.lowering.rules.table import RULES
+from bitproof.harness.outcomes import Outcome
+from bitproof.harness.report.summary import Entry
+from bitproof.harness.spec import Accepted, KernelSpec, Lowering
+from bitproof.harness.targets.architectures import ALL
 
 _BY_NAME = {rule.name: rule for rule in RULES}
 _UNKNOWN = "not analysed"

@@ -1,4 +1,4 @@
-"""The process that reads code for one target: `python -m harness.lowering.worker TARGET`.
+"""The process that reads code for one target: `python -m bitproof.harness.lowering.worker TARGET`.
 
 One process a target: Triton 3.6 keeps its first target's conversions for the rest of the process, and no
 process can both compile and interpret. It takes requests from standard input, one line of JSON each, and
@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from harness.errors import BitproofError
+from bitproof.harness.errors import BitproofError
 
 
 def main() -> None:
@@ -33,10 +33,10 @@ def main() -> None:
 
 def answer(target_name: str, request: dict[str, Any]) -> Any:
     """The reading that `request` asks for: {"spec", "kernel", "fault", "examples"}."""
-    from harness.discovery import find
-    from harness.faults import plant
-    from harness.lowering.read import read
-    from harness.lowering.targets import target
+    from bitproof.harness.lowering.read import read
+    from bitproof.harness.subjects.discovery import find
+    from bitproof.harness.subjects.planting import plant
+    from bitproof.harness.targets.architectures import target
 
     try:
         found = find([request["spec"]], [request["kernel"]])[0]

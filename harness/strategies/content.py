@@ -7,8 +7,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from harness.strategies import floats
-from oracles import formats
+from bitproof.harness.strategies import floats
+from bitproof.oracles import formats
 
 SIGN = 0x80000000
 MAGNITUDE = 0x7FFFFFFF

@@ -12,8 +12,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from harness import data
-from harness.strategies.values import Dtype, encode
+from bitproof.harness import data
+from bitproof.harness.strategies.values import Dtype, encode
 
 Kind = Literal["normal", "leaning", "correlated"]
 

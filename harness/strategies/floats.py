@@ -13,8 +13,8 @@ import numpy as np
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from harness.errors import UsageError
-from oracles import formats
+from bitproof.harness.errors import UsageError
+from bitproof.oracles import formats
 
 Words = NDArray[np.int64]
 

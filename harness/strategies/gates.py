@@ -15,10 +15,10 @@ import torch
 from hypothesis import strategies as st
 from torch import Tensor
 
-from harness import data
-from harness.errors import UsageError
-from harness.strategies import floats
-from harness.strategies.values import Dtype, encode
+from bitproof.harness import data
+from bitproof.harness.errors import UsageError
+from bitproof.harness.strategies import floats
+from bitproof.harness.strategies.values import Dtype, encode
 
 Gate = Literal["log", "plain", "bounded"]
 Kind = Literal["usual", "gentle", "saturated", "blocks", "edges", "steps"]

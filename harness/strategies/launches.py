@@ -7,7 +7,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from harness.case import Launch
+from bitproof.harness.case import Launch
 
 # (warps, stages, which of the kernel's blocks): few enough that each is compiled once and then met
 # often, and every number of warps and stages among them.

@@ -11,7 +11,7 @@ import torch
 from hypothesis import strategies as st
 from torch import Tensor
 
-from harness.strategies import ragged
+from bitproof.harness.strategies import ragged
 
 _KINDS = (*("each", "long") * 4, "alike", "one", "ends", "square", "none")
 

@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from harness import profiles
+from bitproof.harness.search import profiles
 
 
 @cache

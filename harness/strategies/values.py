@@ -20,9 +20,9 @@ import torch
 from hypothesis import strategies as st
 from torch import Tensor
 
-from harness import data
-from harness.errors import UsageError
-from harness.strategies import floats
+from bitproof.harness import data
+from bitproof.harness.errors import UsageError
+from bitproof.harness.strategies import floats
 
 Kind = Literal[
     "normal",

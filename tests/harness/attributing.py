@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from click.testing import Result
 
-from harness import case
+from bitproof.harness import case
 from tests.harness.storing import PartsCase
 
 STORING = str(Path(__file__).with_name("storing.py"))
@@ -47,7 +47,7 @@ def variant(write: Callable[[str, str], Path], **changes: str) -> str:
     text = (
         "import dataclasses\n"
         "from hypothesis import strategies as st\n"
-        "from harness.errors import Refused\n"
+        "from bitproof.harness.errors import Refused\n"
         "from tests.harness import storing\n\n"
         "def raised(error):\n    raise error\n\n"
         f"SPEC = dataclasses.replace(storing.SPEC, {fields})\n"

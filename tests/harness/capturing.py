@@ -7,7 +7,7 @@ import dataclasses
 import torch
 from torch import Tensor
 
-from harness.spec import Fault, Params, Tensors
+from bitproof.harness.spec import Fault, Params, Tensors
 from tests.harness import plain
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from harness.cli import main
+from bitproof.harness.commands.cli import main
 from tests.harness.attributing import STORING, Attribute
 from tests.harness.command_line import EXAMPLES, Bitproof
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from torch import Tensor
 
-from harness.case import Inputs
-from harness.spec import Invariance, KernelSpec, Params, Tensors
+from bitproof.harness.case import Inputs
+from bitproof.harness.spec import Invariance, KernelSpec, Params, Tensors
 from tests.harness.plain import scaled, variant
 
 

@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from harness.case import Launch
-from harness.discovery import Found
-from harness.spec import Bitwise, Elementwise, Fault, Params, Tensors
-from oracles import formats, rounding
+from bitproof.harness.case import Launch
+from bitproof.harness.spec import Bitwise, Elementwise, Fault, Params, Tensors
+from bitproof.harness.subjects.discovery import Found
+from bitproof.oracles import formats, rounding
 from tests.harness import plain
 
 

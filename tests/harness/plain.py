@@ -11,15 +11,15 @@ import torch
 from hypothesis import strategies as st
 from torch import Tensor
 
-from harness import case as cases
-from harness import checks, data
-from harness.bounds import exact_bits
-from harness.case import Inputs, Launch
-from harness.lanes.arena import Arena
-from harness.lanes.base import Launched, Variation, call
-from harness.outcomes import Findings
-from harness.spec import Bitwise, Fault, KernelSpec
-from oracles import formats
+from bitproof.harness import case as cases
+from bitproof.harness import checks, data
+from bitproof.harness.bounds import exact_bits
+from bitproof.harness.case import Inputs, Launch
+from bitproof.harness.lanes.arena import Arena
+from bitproof.harness.lanes.base import Launched, Variation, call
+from bitproof.harness.outcomes import Findings
+from bitproof.harness.spec import Bitwise, Fault, KernelSpec
+from bitproof.oracles import formats
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

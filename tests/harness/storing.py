@@ -15,13 +15,13 @@ import torch
 from hypothesis import strategies as st
 from torch import Tensor
 
-from harness.bounds import all_of
-from harness.case import Launch
-from harness.norms import relative_rms, storage_model
-from harness.spec import Bitwise, Fault, KernelSpec, Params, Storage, Tensors
-from oracles import formats
-from oracles.modelled import Modelled
-from oracles.rounding import rounded_value
+from bitproof.harness.bounds import all_of
+from bitproof.harness.bounds.norms import relative_rms, storage_model
+from bitproof.harness.case import Launch
+from bitproof.harness.spec import Bitwise, Fault, KernelSpec, Params, Storage, Tensors
+from bitproof.oracles import formats
+from bitproof.oracles.modelled import Modelled
+from bitproof.oracles.rounding import rounded_value
 
 POINTS = ("u", "w", "v")
 

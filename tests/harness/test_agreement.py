@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from harness.errors import SpecError
-from harness.outcomes import Outcome
-from harness.spec import Params, Tensors
+from bitproof.harness.errors import SpecError
+from bitproof.harness.outcomes import Outcome
+from bitproof.harness.spec import Params, Tensors
 from tests.harness.erring import after, kernel
 from tests.harness.plain import SPEC, RowsCase, checked, variant
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from harness import lanes
-from harness.commands import chart
+from bitproof.harness import lanes
+from bitproof.harness.attribution import chart
 from tests.harness.attributing import (
     ALONE,
     UNIT,

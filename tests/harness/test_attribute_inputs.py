@@ -10,7 +10,7 @@ import torch
 from click.testing import CliRunner
 from safetensors.torch import save_file
 
-from harness.cli import main
+from bitproof.harness.commands.cli import main
 from tests.harness.attributing import (
     ALONE,
     STORING,

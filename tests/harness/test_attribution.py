@@ -12,10 +12,11 @@ import numpy as np
 import pytest
 import torch
 
-from harness import attribution, case
-from harness.attribution import Attribution, Model
-from harness.errors import SpecError
-from harness.spec import Storage
+from bitproof.harness import case
+from bitproof.harness.attribution import costs as attribution
+from bitproof.harness.attribution.costs import Attribution, Model
+from bitproof.harness.errors import SpecError
+from bitproof.harness.spec import Storage
 from tests.harness import storing
 from tests.harness.storing import POINTS, PartsCase
 

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.bounds import exact_bits, forward_error, ulps
-from harness.errors import SpecError
-from oracles import formats
-from oracles.estimates import around
+from bitproof.harness.bounds import exact_bits, forward_error, ulps
+from bitproof.harness.errors import SpecError
+from bitproof.oracles import formats
+from bitproof.oracles.estimates import around
 
 FLOATS = [
     np.dtype(dtype)

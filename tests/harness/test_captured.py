@@ -11,11 +11,11 @@ import torch
 from hypothesis import strategies as st
 from safetensors.torch import save_file
 
-from harness import captured
-from harness.captured import load, restore
-from harness.case import Launch
-from harness.errors import UsageError
-from harness.spec import KernelSpec
+from bitproof.harness.case import Launch
+from bitproof.harness.commands import captured
+from bitproof.harness.commands.captured import load, restore
+from bitproof.harness.errors import UsageError
+from bitproof.harness.spec import KernelSpec
 from tests.harness import plain
 
 

@@ -11,9 +11,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness import case as cases
-from harness.case import Inputs, Launch
-from harness.errors import SpecError, UsageError
+from bitproof.harness import case as cases
+from bitproof.harness.case import Inputs, Launch
+from bitproof.harness.errors import SpecError, UsageError
 from tests.harness.plain import RowsCase, rows_cases
 
 

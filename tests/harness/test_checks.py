@@ -11,13 +11,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from harness import case as cases
-from harness import checks
-from harness.bounds import exact_bits
-from harness.errors import EnvironmentUnfit, Refused, SpecError, Unsupported, UsageError
-from harness.lanes.arena import bits
-from harness.outcomes import Findings, Outcome
-from harness.spec import CHECKS, Bitwise, Limit, Params, Tensors
+from bitproof.harness import case as cases
+from bitproof.harness import checks
+from bitproof.harness.bounds import exact_bits
+from bitproof.harness.errors import EnvironmentUnfit, Refused, SpecError, Unsupported, UsageError
+from bitproof.harness.lanes.arena import bits
+from bitproof.harness.outcomes import Findings, Outcome
+from bitproof.harness.spec import CHECKS, Bitwise, Limit, Params, Tensors
 from tests.harness.erring import alone, kernel, negated
 from tests.harness.plain import CASE, SPEC, PlainLane, RowsCase, checked, scaled, variant
 

@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 
-from harness import lanes
-from harness.commands.subject import status
-from harness.outcomes import Outcome
+from bitproof.harness import lanes
+from bitproof.harness.commands.subject import status
+from bitproof.harness.outcomes import Outcome
 from tests.harness.command_line import EXAMPLES, FEW, PAIR, Bitproof, refused, scripts
 
 
 def test_help_imports_nothing_heavy() -> None:
     """torch, hypothesis and triton are imported by the commands that need them, not by the parser."""
     code = (
-        "import sys; from harness.cli import main\n"
+        "import sys; from bitproof.harness.commands.cli import main\n"
         "try: main(['check', '--help'])\n"
         "except SystemExit as end: assert not end.code\n"
         "heavy = {'torch', 'triton', 'hypothesis', 'numpy', 'rich'} & set(sys.modules)\n"
@@ -65,7 +65,7 @@ def test_interrupting_a_check_is_status_130(
     def stop(*_arguments: Any, **_options: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("harness.falsify.search", stop)
+    monkeypatch.setattr("bitproof.harness.search.falsify.search", stop)
     result = bitproof("check", "scale_add", "--spec", PAIR)
     assert (result.exit_code, result.stderr) == (130, "bitproof: interrupted\n")
 

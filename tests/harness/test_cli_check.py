@@ -9,7 +9,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from harness import lanes
+from bitproof.harness import lanes
 from tests.harness.command_line import FEW, PAIR, Bitproof, record_of, refused
 
 
@@ -80,7 +80,7 @@ def test_check_says_what_was_not_demonstrated(bitproof: Bitproof, tmp_path: Path
 
 
 RELATING = """
-from harness.spec import Invariance
+from bitproof.harness.spec import Invariance
 from tests.harness.plain import variant
 
 same = Invariance(name="again", transform=lambda inputs: inputs, relate=lambda found, inputs: found)

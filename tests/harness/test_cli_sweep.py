@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from harness import lanes
+from bitproof.harness import lanes
 from tests.harness.command_line import (
     CHECKOUT,
     NARROWING,
@@ -134,7 +134,7 @@ def test_a_damaged_state_is_one_sentence_and_fresh_starts_over(
     def stop(*_arguments: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("harness.stopped.Keeper.finish", stop)
+    monkeypatch.setattr("bitproof.harness.sweep.stopped.Keeper.finish", stop)
     assert bitproof(*options).exit_code == 130
     monkeypatch.undo()
     monkeypatch.chdir(tmp_path)
@@ -148,7 +148,7 @@ def test_a_damaged_state_is_one_sentence_and_fresh_starts_over(
 def test_a_launch_that_fails_in_a_sweep_is_an_outcome(bitproof: Bitproof, tmp_path: Path) -> None:
     """A crash is the kernel's, status 1; what a kernel cannot do here leaves nothing judged, status 2."""
     text = (
-        "import dataclasses\nfrom harness.errors import Unsupported\n"
+        "import dataclasses\nfrom bitproof.harness.errors import Unsupported\n"
         "from tests.harness import narrowing\n"
         "def run(tensors, params):\n    raise {}\n"
         "SPEC = dataclasses.replace(narrowing.SPEC, run=run)\n"

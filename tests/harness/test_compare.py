@@ -13,12 +13,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from harness import compare
-from harness.bounds import Bound, exact_bits, ulps
-from harness.case import Inputs
-from harness.errors import SpecError
-from harness.outcomes import Finding
-from harness.spec import KernelSpec
+from bitproof.harness.bounds import Bound, exact_bits, ulps
+from bitproof.harness.case import Inputs
+from bitproof.harness.errors import SpecError
+from bitproof.harness.outcomes import Finding
+from bitproof.harness.report import compare
+from bitproof.harness.spec import KernelSpec
 from tests.harness.plain import variant
 
 Compare = Callable[..., tuple[list[Finding], float]]

@@ -13,7 +13,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness import data
+from bitproof.harness import data
 
 CPU = torch.device("cpu")
 DEVICES = [CPU, torch.device("cuda")] if torch.cuda.is_available() else [CPU]

@@ -5,14 +5,20 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import types
 from pathlib import Path
 
 import pytest
 
-from harness import discovery
-from harness.errors import EnvironmentUnfit, UsageError
+from bitproof.harness.errors import UsageError
+from bitproof.harness.subjects import discovery
 
+CHECKOUT = Path(__file__).resolve().parents[2]
+BUILT_IN = [
+    *("cast_bf16", "cast_e4m3", "cast_e5m2", "cast_fp16", "dsrelu_atomic", "dsrelu_bf16"),
+    *("dsrelu_fp8", "e2m1_group", "gdn2_chunk", "gdn2_chunk_vjp", "gdn2_recurrent", "kda_chunk"),
+    *("kda_chunk_vjp", "kda_recurrent", "kv_store_fp8", "kv_store_int8", "per_tensor_static"),
+    *("per_token_group", "round_e4m3", "ue8m0_group", "ue8m0_inplace"),
+]
 PLAIN = "from tests.harness.plain import variant\n"
 
 
@@ -32,10 +38,10 @@ def test_own_specs_are_found_sorted() -> None:
     found = discovery.find()
     names = [item.spec.name for item in found]
     assert names == sorted(names)
-    assert {Path(str(item.module.__file__)).parent for item in found} == {
-        discovery.CHECKOUT / "kernels"
-    }
-    assert {item.reference.partition(".")[0] for item in found} == {"kernels"}
+    assert names == BUILT_IN
+    folders = {Path(str(item.module.__file__)).resolve().parent for item in found}
+    assert folders == {CHECKOUT / "kernels" / family for family in ("delta", "dsrelu", "quantise")}
+    assert {item.reference for item in found} == {"bitproof.kernels"}
     again = discovery.find([found[0].reference], [found[0].spec.name])
     assert again[0].spec is found[0].spec
 
@@ -144,28 +150,16 @@ def test_a_broken_file_leaves_nothing_behind(elsewhere: Path) -> None:
     assert _names(str(path)) == ["mended"]
 
 
-def test_another_kernels_package_that_came_first_is_a_clash(
-    elsewhere: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A wrong import would be worse: the sentence names the other package's file."""
-    theirs = types.ModuleType("kernels")
-    theirs.__file__ = str(elsewhere / "kernels" / "__init__.py")
-    theirs.__path__ = [str(elsewhere / "kernels")]
-    monkeypatch.setitem(sys.modules, "kernels", theirs)
-    for references in ([], ["kernels.casts"]):
-        with pytest.raises(
-            EnvironmentUnfit, match=r"the package 'kernels' of .*__init__\.py is imp"
-        ):
-            discovery.find(references)
-
-
-def test_another_installed_kernels_package_is_passed_by(tmp_path: Path) -> None:
-    """Ours is found by path even where theirs is first on the import path."""
+def test_another_installed_kernels_package_is_left_alone(tmp_path: Path) -> None:
+    """Ours has a name of its own, whatever is first on the import path."""
     _write(tmp_path, "kernels/__init__.py", "raise RuntimeError('theirs')\n")
-    script = "from harness import discovery, lanes; lanes.choose(); print(len(discovery.find()))"
+    script = (
+        "from bitproof.harness import lanes; from bitproof.harness.subjects import discovery; "
+        "lanes.choose(); print(len(discovery.find()))"
+    )
     ended = subprocess.run(
         [sys.executable, "-c", script],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(discovery.CHECKOUT)])},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(CHECKOUT)])},
         capture_output=True,
         text=True,
         check=False,
@@ -174,14 +168,20 @@ def test_another_installed_kernels_package_is_passed_by(tmp_path: Path) -> None:
     assert ended.stdout.strip() == str(len(discovery.find()))
 
 
-def test_an_installed_harness_has_no_kernels_of_its_own(
-    elsewhere: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A wheel ships none: without a reference there is nothing to test, and `kernels` is theirs."""
-    monkeypatch.setattr(discovery, "_KERNELS", elsewhere / "site-packages" / "kernels")
-    with pytest.raises(UsageError, match="no kernels come with an installed bitproof: name yours"):
-        discovery.find()
-    monkeypatch.delitem(sys.modules, "kernels", raising=False)
+@pytest.mark.parametrize(
+    ("former", "names"),
+    [("kernels.casts", 5), ("kernels.delta", 6), ("kernels.ue8m0", 2), ("kernels.dsrelu", 3)],
+)
+def test_former_names_of_built_in_modules_are_translated(former: str, names: int) -> None:
+    """What records and commands named before there was one import name still means the same kernels."""
+    found = discovery.find([former])
+    assert len(found) == names
+    assert {item.reference for item in found} == {"bitproof.kernels"}
+    assert {item.spec.name for item in found} < set(BUILT_IN)
+
+
+def test_a_module_called_like_a_former_one_is_its_owners(elsewhere: Path) -> None:
+    """A package `kernels` of somebody else's comes before the translation."""
     _write(elsewhere, "kernels/__init__.py", "")
-    _write(elsewhere, "kernels/theirs.py", "SPEC = variant(name='theirs')\n")
-    assert _names("kernels.theirs") == ["theirs"]
+    _write(elsewhere, "kernels/casts.py", "SPEC = variant(name='theirs')\n")
+    assert _names("kernels.casts") == ["theirs"]

@@ -16,11 +16,11 @@ from hypothesis import Phase, Verbosity, settings
 from hypothesis import strategies as st
 from hypothesis.database import InMemoryExampleDatabase
 
-from harness import falsify
-from harness.errors import Refused, SpecError, Unsupported
-from harness.falsify import Search
-from harness.outcomes import Finding, Findings, Outcome, judged
-from harness.spec import Bitwise, Invariance, KernelSpec, Params, Tensors
+from bitproof.harness.errors import Refused, SpecError, Unsupported
+from bitproof.harness.outcomes import Finding, Findings, Outcome, judged
+from bitproof.harness.search import falsify
+from bitproof.harness.search.falsify import Search
+from bitproof.harness.spec import Bitwise, Invariance, KernelSpec, Params, Tensors
 from tests.harness.plain import SPEC, PlainLane, RowsCase, scaled, variant
 
 LANE = PlainLane()

@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 
-from harness import discovery, faults
-from harness.case import Launch
-from harness.discovery import Found
-from harness.errors import SpecError
-from harness.outcomes import Outcome
-from harness.spec import Fault
+from bitproof.harness.case import Launch
+from bitproof.harness.errors import SpecError
+from bitproof.harness.outcomes import Outcome
+from bitproof.harness.spec import Fault
+from bitproof.harness.subjects import discovery
+from bitproof.harness.subjects import planting as faults
+from bitproof.harness.subjects.discovery import Found
 from tests.harness import plain
 from tests.harness.conftest import Write
 from tests.harness.plain import checked
@@ -130,7 +131,7 @@ PACKAGE = {
     "their_constants.py": "TWO = 2.0\n",
     "theirs/kernel.py": (
         "from tests.harness.plain import variant\n"
-        "from harness.spec import Fault, Bitwise\n"
+        "from bitproof.harness.spec import Fault, Bitwise\n"
         "import their_constants\n"
         "from .arithmetic import double\n"
         "from . import constants\n\n\n"
@@ -205,5 +206,5 @@ def test_edited_sources_are_files_outside_the_checkout() -> None:
     module = sys.modules[planted.run.__module__]
     path = Path(str(module.__file__))
     assert path.is_file()
-    assert not path.is_relative_to(discovery.CHECKOUT)
+    assert not path.is_relative_to(Path(__file__).resolve().parents[2])
     assert Launch() == planted.launch_of({})

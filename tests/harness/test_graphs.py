@@ -14,16 +14,17 @@ import torch
 from hypothesis import settings
 from torch import Tensor
 
-from harness import case as cases
-from harness import falsify, lanes
-from harness.case import Inputs
-from harness.checks import graphs as check
-from harness.discovery import Found, find
-from harness.errors import Unsupported
-from harness.faults import plant
-from harness.lanes.base import Uncapturable
-from harness.outcomes import Findings, Outcome
-from harness.spec import Bitwise, Fault, KernelSpec
+from bitproof.harness import case as cases
+from bitproof.harness import lanes
+from bitproof.harness.case import Inputs
+from bitproof.harness.checks import graphs as check
+from bitproof.harness.errors import Unsupported
+from bitproof.harness.lanes.base import Uncapturable
+from bitproof.harness.outcomes import Findings, Outcome
+from bitproof.harness.search import falsify
+from bitproof.harness.spec import Bitwise, Fault, KernelSpec
+from bitproof.harness.subjects.discovery import Found, find
+from bitproof.harness.subjects.planting import plant
 from tests.harness.capturing import FAULTS
 from tests.harness.plain import CASE, PlainLane, RowsCase, scaled, scaled_oracle, variant
 

@@ -10,11 +10,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from harness import checks
-from harness.case import Inputs
-from harness.errors import SpecError
-from harness.outcomes import Outcome
-from harness.spec import Invariance, KernelSpec, Params, Tensors
+from bitproof.harness import checks
+from bitproof.harness.case import Inputs
+from bitproof.harness.errors import SpecError
+from bitproof.harness.outcomes import Outcome
+from bitproof.harness.spec import Invariance, KernelSpec, Params, Tensors
 from tests.harness.erring import after, alone, kernel, negated
 from tests.harness.plain import RowsCase, checked, variant
 

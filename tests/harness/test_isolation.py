@@ -7,19 +7,20 @@ from pathlib import Path
 
 import pytest
 
-from harness import case as cases
-from harness import isolation, records
-from harness.discovery import Found, find
-from harness.errors import SpecError
-from harness.isolation import Careful
-from harness.outcomes import Outcome
+from bitproof.harness import case as cases
+from bitproof.harness.errors import SpecError
+from bitproof.harness.outcomes import Outcome
+from bitproof.harness.report import records
+from bitproof.harness.search import isolation
+from bitproof.harness.search.isolation import Careful
+from bitproof.harness.subjects.discovery import Found, find
 from tests.harness.conftest import Write
 from tests.harness.plain import PlainLane, RowsCase
 
 SPECS = """
 import os
 import time
-from harness.spec import Bitwise, Invariance
+from bitproof.harness.spec import Bitwise, Invariance
 from tests.harness.plain import scaled, variant
 
 
@@ -37,7 +38,7 @@ def hangs(tensors, params):
 
 def breaks(tensors, params):
     if len(tensors["x"]) == 2:
-        from harness.lanes.interpreter.lane import InterpreterLane  # in the child alone
+        from bitproof.harness.lanes.interpreter.lane import InterpreterLane  # in the child alone
 
         InterpreterLane.usable = lambda lane: False
         raise RuntimeError("the device is lost")

@@ -12,14 +12,14 @@ import torch
 import triton
 import triton.language as tl
 
-from harness import case as cases
-from harness import checks, lanes
-from harness.case import Launch
-from harness.errors import EnvironmentUnfit, UsageError
-from harness.lanes.arena import POISONS
-from harness.lanes.base import Variation
-from harness.outcomes import Outcome
-from harness.spec import Params, Tensors
+from bitproof.harness import case as cases
+from bitproof.harness import checks, lanes
+from bitproof.harness.case import Launch
+from bitproof.harness.errors import EnvironmentUnfit, UsageError
+from bitproof.harness.lanes.arena import POISONS
+from bitproof.harness.lanes.base import Variation
+from bitproof.harness.outcomes import Outcome
+from bitproof.harness.spec import Params, Tensors
 from tests.harness.plain import RowsCase, scaled, variant
 
 VARIABLES = ("BITPROOF_LANE", "TRITON_INTERPRET", "TRITON_DEFAULT_FP_FUSION")

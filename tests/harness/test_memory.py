@@ -10,12 +10,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from harness import case as cases
-from harness import checks
-from harness.case import Inputs, Launch
-from harness.lanes.base import Launched, Variation
-from harness.outcomes import Outcome
-from harness.spec import KernelSpec, Params, Tensors
+from bitproof.harness import case as cases
+from bitproof.harness import checks
+from bitproof.harness.case import Inputs, Launch
+from bitproof.harness.lanes.base import Launched, Variation
+from bitproof.harness.outcomes import Outcome
+from bitproof.harness.spec import KernelSpec, Params, Tensors
 from tests.harness.erring import after, kernel
 from tests.harness.plain import CASE, SPEC, PlainLane, checked, scaled
 

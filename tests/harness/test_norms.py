@@ -14,14 +14,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from harness import compare
-from harness.bounds import Bound, all_of, exact_bits, forward_error
-from harness.case import Inputs
-from harness.errors import SpecError
-from harness.norms import relative_error, relative_rms, scaled_max, storage_model
-from harness.outcomes import Finding
-from oracles.estimates import around
-from oracles.modelled import Modelled
+from bitproof.harness.bounds import Bound, all_of, exact_bits, forward_error
+from bitproof.harness.bounds.norms import relative_error, relative_rms, scaled_max, storage_model
+from bitproof.harness.case import Inputs
+from bitproof.harness.errors import SpecError
+from bitproof.harness.outcomes import Finding
+from bitproof.harness.report import compare
+from bitproof.oracles.estimates import around
+from bitproof.oracles.modelled import Modelled
 from tests.harness.plain import variant
 
 MODEL = storage_model(1, because="a test")

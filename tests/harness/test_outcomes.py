@@ -8,8 +8,8 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from harness.errors import EnvironmentUnfit, Refused, SpecError, Uncompilable, Unsupported
-from harness.outcomes import Finding, Findings, Outcome, causes, classify, judged, one_line
+from bitproof.harness.errors import EnvironmentUnfit, Refused, SpecError, Uncompilable, Unsupported
+from bitproof.harness.outcomes import Finding, Findings, Outcome, causes, classify, judged, one_line
 
 
 class OutOfResources(Exception):

@@ -17,8 +17,10 @@ import torch
 from hypothesis import settings
 from xdist.scheduler import WorkStealingScheduling
 
-from harness import lanes, plugin, records, suite
-from harness.plugin import CHECKOUT, PROPERTIES
+from bitproof import plugin, suite
+from bitproof.harness import lanes
+from bitproof.harness.report import records
+from bitproof.plugin import CHECKOUT, PROPERTIES
 
 pytest_plugins = "pytester"
 
@@ -28,7 +30,7 @@ from tests.harness.plain import variant
 SPEC = variant(name="right")
 """
 SEVERAL = """
-from harness.spec import Invariance
+from bitproof.harness.spec import Invariance
 from tests.harness.plain import variant
 
 same = Invariance(name="again", transform=lambda i: i, relate=lambda o, i: o)
@@ -47,7 +49,7 @@ def run(tensors, params):
 SPEC = variant(name="wrong", run=run)
 """
 STEADY_CONTROL = """
-from harness.spec import Bitwise
+from bitproof.harness.spec import Bitwise
 from tests.harness.plain import scaled, variant
 
 SPEC = variant(name="steady", reproducible=Bitwise(control=scaled))
@@ -318,7 +320,7 @@ def test_the_plugin_sleeps_in_other_runs(tmp_path: Path) -> None:
     (tmp_path / "test_theirs.py").write_text(
         "import os, sys\n\n\ndef test_asleep(request):\n"
         "    assert request.config.pluginmanager.hasplugin('bitproof')\n"
-        "    assert not {'torch', 'triton', 'numpy', 'harness.suite'} & set(sys.modules)\n"
+        "    assert not {'torch', 'triton', 'numpy', 'bitproof.suite'} & set(sys.modules)\n"
         f"    assert not [name for name in {ENVIRONMENT!r} if name in os.environ]\n"
     )
     ended = _pytest(tmp_path, "-q")
@@ -338,8 +340,9 @@ def test_the_plugin_sleeps_in_other_runs(tmp_path: Path) -> None:
         (["tests"], {}, False),
         (["tests/harness/test_plugin.py"], {}, False),
         (["properties"], {"where": Path("/")}, False),
-        (["properties"], {"where": Path("/"), "pyargs": True}, True),
-        (["properties.test_memory"], {"where": Path("/"), "pyargs": True}, True),
+        (["bitproof.properties"], {"where": Path("/"), "pyargs": True}, True),
+        (["properties"], {"where": Path("/"), "pyargs": True}, False),
+        (["bitproof.properties.test_memory"], {"where": Path("/"), "pyargs": True}, True),
         (["properties_of_theirs"], {"where": Path("/"), "pyargs": True}, False),
         (["tests"], {"spec": ["their.specs"]}, True),
     ],

@@ -9,13 +9,13 @@ import sys
 import pytest
 from hypothesis import settings
 
-from harness import profiles
-from harness.spec import Bitwise
+from bitproof.harness.search import profiles
+from bitproof.harness.spec import Bitwise
 from tests.harness.plain import scaled, variant
 
 SHOW = """
 from hypothesis import settings
-from harness import profiles
+from bitproof.harness.search import profiles
 profiles.register()
 for name in (profiles.DEFAULT, profiles.CI, profiles.NIGHTLY):
     chosen = settings.get_profile(name)

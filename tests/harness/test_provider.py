@@ -11,18 +11,19 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from harness import checks, falsify
-from harness.case import Case, Inputs, build
-from harness.outcomes import Findings
-from harness.provider import STEADY, Steady
-from harness.spec import KernelSpec
+from bitproof.harness import checks
+from bitproof.harness.case import Case, Inputs, build
+from bitproof.harness.outcomes import Findings
+from bitproof.harness.search import falsify
+from bitproof.harness.search.draws import STEADY, Steady
+from bitproof.harness.spec import KernelSpec
 from tests.harness.plain import SPEC, PlainLane, variant
 
 CONSTANTS = "\n".join(f"X{i} = {10**12 + 7 * i}" for i in range(200))
 DRAW = """
 import sys
 from hypothesis import given, settings, strategies as st
-import harness.provider
+import bitproof.harness.search.draws
 if sys.argv[2:]:
     import constants
 settings.register_profile("here", derandomize=True, database=None, backend=sys.argv[1], max_examples=50)

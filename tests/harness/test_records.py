@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 import torch
 
-from harness import case as cases
-from harness import records
-from harness.case import Inputs
-from harness.discovery import Found
-from harness.errors import EnvironmentUnfit, UsageError
-from harness.outcomes import Finding, Findings, Outcome
-from harness.records import Captured
+from bitproof.harness import case as cases
+from bitproof.harness.case import Inputs
+from bitproof.harness.errors import EnvironmentUnfit, UsageError
+from bitproof.harness.outcomes import Finding, Findings, Outcome
+from bitproof.harness.report import records
+from bitproof.harness.report.records import Captured
+from bitproof.harness.subjects.discovery import Found
 from tests.harness import plain
 
 FOUND = Found(spec=plain.SPEC, reference="tests.harness.plain", module=plain)

@@ -10,10 +10,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from harness.bounds import exact_bits
-from harness.errors import SpecError
-from harness.outcomes import Outcome
-from harness.spec import Bitwise, Invariance, Params, Tensors
+from bitproof.harness.bounds import exact_bits
+from bitproof.harness.errors import SpecError
+from bitproof.harness.outcomes import Outcome
+from bitproof.harness.spec import Bitwise, Invariance, Params, Tensors
 from tests.harness.erring import after, kernel
 from tests.harness.plain import checked, scaled, variant
 

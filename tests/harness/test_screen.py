@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from harness.commands.screen import progress
+from bitproof.harness.commands.screen import progress
 
 
 def test_progress_is_a_line_now_and_then_in_a_log(
@@ -15,7 +15,7 @@ def test_progress_is_a_line_now_and_then_in_a_log(
 ) -> None:
     """The share reached, the note, and an estimate made from this run's own part alone."""
     clock = iter((0.0, 9.0, 20.0, 29.0))
-    monkeypatch.setattr("harness.commands.screen.time.monotonic", lambda: next(clock))
+    monkeypatch.setattr("bitproof.harness.commands.screen.time.monotonic", lambda: next(clock))
     with progress("cast", 100, 50) as tell:
         for done in (55, 60, 70):
             tell(done, "3 wrong")

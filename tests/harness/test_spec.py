@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from harness.case import Launch
-from harness.errors import SpecError
-from harness.spec import Bitwise, Fault, Limit, Storage
+from bitproof.harness.case import Launch
+from bitproof.harness.errors import SpecError
+from bitproof.harness.spec import Bitwise, Fault, Limit, Storage
 from tests.harness.plain import FAULTS, SPEC, scaled, variant
 
 FAULT = FAULTS[0]

@@ -9,12 +9,13 @@ import math
 from pathlib import Path
 from typing import Any
 
-from harness import reports, summary
-from harness.case import Inputs, Launch
-from harness.discovery import Found
-from harness.falsify import Search
-from harness.outcomes import Finding, Findings, Outcome
-from harness.summary import Entry
+from bitproof.harness.case import Inputs, Launch
+from bitproof.harness.outcomes import Finding, Findings, Outcome
+from bitproof.harness.report import failure as reports
+from bitproof.harness.report import summary
+from bitproof.harness.report.summary import Entry
+from bitproof.harness.search.falsify import Search
+from bitproof.harness.subjects.discovery import Found
 from tests.harness import plain
 
 

@@ -13,17 +13,17 @@ import numpy as np
 import pytest
 import torch
 
-from harness import lanes
-from harness.case import Launch
-from harness.census import Census, Wrong, lines
-from harness.commands.subject import planted, subject
-from harness.errors import SpecError, UsageError
-from harness.lanes.base import LaunchFailed
-from harness.spec import Elementwise
-from harness.stopped import Keeper
-from harness.sweep import ROW, Pace, expected, sweep
-from oracles import formats
-from oracles.rounding import round_to
+from bitproof.harness import lanes
+from bitproof.harness.case import Launch
+from bitproof.harness.commands.subject import planted, subject
+from bitproof.harness.errors import SpecError, UsageError
+from bitproof.harness.lanes.base import LaunchFailed
+from bitproof.harness.spec import Elementwise
+from bitproof.harness.sweep.census import Census, Wrong, lines
+from bitproof.harness.sweep.stopped import Keeper
+from bitproof.harness.sweep.sweep import ROW, Pace, expected, sweep
+from bitproof.oracles import formats
+from bitproof.oracles.rounding import round_to
 from tests.harness import narrowing
 
 ONE, TWO = 0x3F800000, 0x40000000

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 CHECKOUT = Path(__file__).resolve().parents[2]
+FOLDERS = ("harness", "kernels", "oracles", "properties")
+MODULES = ("__init__", "__main__", "plugin", "suite")
 EXAMPLE = CHECKOUT / "tests" / "example_package"
 
 
@@ -29,7 +31,11 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def _copy_tracked(to: Path) -> None:
     """The files that a wheel is built from, without what a build would leave in the checkout."""
-    for name in ("harness", "oracles", "properties", "pyproject.toml", "README.md", "LICENSE"):
+    (to / "bitproof").mkdir(parents=True)
+    for part in FOLDERS:
+        (to / "bitproof" / part).symlink_to(f"../{part}")
+    parts = (*FOLDERS, *(f"bitproof/{name}.py" for name in MODULES))
+    for name in (*parts, "pyproject.toml", "README.md", "LICENSE"):
         source = CHECKOUT / name
         for file in [source] if source.is_file() else sorted(source.rglob("*")):
             if file.is_file() and "__pycache__" not in file.parts:
@@ -50,24 +56,33 @@ def _pytest(site: Path, folder: Path, *arguments: str) -> subprocess.CompletedPr
     )
 
 
-def test_ships_no_kernels(site: Path) -> None:
-    """The wheel brings harness, oracles and properties, and leaves the name `kernels` alone."""
-    brought = {path.name for path in site.iterdir() if path.is_dir()}
-    assert {"harness", "oracles", "properties"} <= brought
-    assert not brought & {"kernels", "tests", "ci", "benchmarks"}
+def test_owns_one_import_name(site: Path) -> None:
+    """The wheel brings `bitproof`, whole, and leaves every other name to others."""
+    brought = {path.name for path in site.iterdir() if not path.name.endswith(".dist-info")}
+    assert brought == {"bin", "bitproof"}
+    held = {path.name for path in (site / "bitproof").iterdir() if path.is_dir()}
+    assert held == set(FOLDERS)
+    for part in FOLDERS:
+        ours = {p.relative_to(CHECKOUT) for p in (CHECKOUT / part).rglob("*.py")}
+        theirs = {
+            p.relative_to(site / "bitproof") for p in (site / "bitproof" / part).rglob("*.py")
+        }
+        assert theirs == ours
 
 
 def test_tests_a_foreign_spec(site: Path, tmp_path: Path) -> None:
-    """`--pyargs properties --spec MODULE` runs a foreign package's kernel from the wheel."""
+    """`--pyargs bitproof.properties --spec MODULE` runs a foreign package's kernel from the wheel."""
     spec = ("--spec", "example_kernels.bitproof_specs")
-    run = _pytest(site, tmp_path, "--pyargs", "properties", *spec, "--max-examples", "5", "-q")
+    run = _pytest(
+        site, tmp_path, "--pyargs", "bitproof.properties", *spec, "--max-examples", "5", "-q"
+    )
     assert run.returncode == 0, run.stdout + run.stderr
     assert "scale_add: " in run.stdout
 
 
-def test_asks_for_a_spec(site: Path, tmp_path: Path) -> None:
-    """Without `--spec` there is nothing to test, which one sentence says."""
-    run = _pytest(site, tmp_path, "--pyargs", "properties")
-    assert run.returncode == pytest.ExitCode.USAGE_ERROR
-    assert "no kernels come with an installed bitproof: name yours with --spec" in run.stderr
-    assert "Traceback" not in run.stdout + run.stderr
+def test_tests_the_built_in_kernels(site: Path, tmp_path: Path) -> None:
+    """Without `--spec`, the kernels that ship are tested."""
+    chosen = ("--kernel", "round_e4m3", "-k", "agreement", "--max-examples", "5", "-q")
+    run = _pytest(site, tmp_path, "--pyargs", "bitproof.properties", *chosen)
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert "round_e4m3: agreement 5" in run.stdout

@@ -17,12 +17,12 @@ import triton
 from triton import knobs
 from triton.backends.compiler import GPUTarget
 
-from harness.case import build
-from harness.discovery import find
-from harness.faults import plant
-from harness.lanes.base import parameters
-from harness.spec import KernelSpec
-from kernels.dsrelu_cases import DsreluCase
+from bitproof.harness.case import build
+from bitproof.harness.lanes.base import parameters
+from bitproof.harness.spec import KernelSpec
+from bitproof.harness.subjects.discovery import find
+from bitproof.harness.subjects.planting import plant
+from bitproof.kernels.dsrelu.cases import DsreluCase
 
 CALLS: dict[str, dict[str, Any]] = {
     "first": {},

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import torch
 
-from harness import lanes
-from harness.case import Inputs, Launch
-from harness.lanes.base import Variation
-from harness.spec import KernelSpec
+from bitproof.harness import lanes
+from bitproof.harness.case import Inputs, Launch
+from bitproof.harness.lanes.base import Variation
+from bitproof.harness.spec import KernelSpec
 
 Run = Callable[..., Mapping[str, torch.Tensor]]
 

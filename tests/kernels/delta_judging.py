@@ -7,16 +7,17 @@ from typing import Any
 
 import torch
 
-from harness import checks, lanes
-from harness.case import Inputs, build
-from harness.discovery import find
-from harness.faults import plant
-from harness.lanes.base import Variation, parameters
-from harness.norms import relative_error
-from harness.outcomes import Findings, Outcome
-from harness.spec import KernelSpec
-from harness.strategies.gates import Gates
-from kernels.delta import (
+from bitproof.harness import checks, lanes
+from bitproof.harness.bounds.norms import relative_error
+from bitproof.harness.case import Inputs, build
+from bitproof.harness.lanes.base import Variation, parameters
+from bitproof.harness.outcomes import Findings, Outcome
+from bitproof.harness.spec import KernelSpec
+from bitproof.harness.strategies.gates import Gates
+from bitproof.harness.subjects.discovery import find
+from bitproof.harness.subjects.planting import plant
+from bitproof.kernels.delta.cases import DeltaCase
+from bitproof.kernels.delta.specs import (
     GDN2_CHUNK,
     GDN2_CHUNK_VJP,
     GDN2_RECURRENT,
@@ -24,7 +25,6 @@ from kernels.delta import (
     KDA_CHUNK_VJP,
     KDA_RECURRENT,
 )
-from kernels.delta_cases import DeltaCase
 
 FORWARD = (GDN2_CHUNK, KDA_CHUNK)
 BACKWARD = (GDN2_CHUNK_VJP, KDA_CHUNK_VJP)
@@ -94,6 +94,6 @@ def applied(spec: KernelSpec, case: DeltaCase, name: str) -> None:
 
 def planted(kernel: str, name: str) -> KernelSpec:
     """The kernel with one of its faults."""
-    (found,) = find(["kernels.delta"], [kernel])
+    (found,) = find(["bitproof.kernels.delta.specs"], [kernel])
     (fault,) = (fault for fault in found.spec.faults if fault.name == name)
     return plant(found, fault)

@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from kernels import casts
+from bitproof.kernels.quantise import casts
 
 SPECS = {spec.name: spec for spec in casts.SPECS}
 TO_E4M3 = [SPECS["cast_e4m3"], SPECS["round_e4m3"]]

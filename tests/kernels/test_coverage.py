@@ -7,17 +7,21 @@ import collections
 import pytest
 from hypothesis import given, settings
 
-from harness import falsify, lanes, profiles
-from harness.discovery import find
-from harness.faults import plant
-from harness.strategies import floats
-from kernels.casts import CastCase
-from kernels.kv_cases import StoreCase
-from kernels.matrices import MatrixCase
+from bitproof.harness import lanes
+from bitproof.harness.search import falsify, profiles
+from bitproof.harness.strategies import floats
+from bitproof.harness.subjects.discovery import find
+from bitproof.harness.subjects.planting import plant
+from bitproof.kernels.quantise.casts import CastCase
+from bitproof.kernels.quantise.kv_cases import StoreCase
+from bitproof.kernels.quantise.matrices import MatrixCase
 from tests.strategies.drawing import STEADY
 
 MODULES = ("casts", "e2m1", "kv_store", "per_tensor_static", "per_token_group", "ue8m0")
-FOUND = {found.spec.name: found for found in find([f"kernels.{name}" for name in MODULES])}
+FOUND = {
+    found.spec.name: found
+    for found in find([f"bitproof.kernels.quantise.{name}" for name in MODULES])
+}
 
 EVERY = {
     *("fp32", "bf16", "fp16", "1 warps", "2 warps", "4 warps", "8 warps", "misaligned", "tail"),

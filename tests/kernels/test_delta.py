@@ -8,15 +8,16 @@ from typing import Any
 import pytest
 import torch
 
-from harness.case import Inputs
-from harness.outcomes import Outcome
-from harness.spec import KernelSpec, Params, Tensors
-from harness.strategies.floats import pattern
-from harness.strategies.gates import Gate, Gates
-from kernels import delta_backward, delta_chunk
-from kernels.delta_cases import GARBAGE
-from kernels.delta_contract import of_case
-from kernels.delta_packing import TOKENS, repacked
+from bitproof.harness.case import Inputs
+from bitproof.harness.outcomes import Outcome
+from bitproof.harness.spec import KernelSpec, Params, Tensors
+from bitproof.harness.strategies.floats import pattern
+from bitproof.harness.strategies.gates import Gate, Gates
+from bitproof.kernels.delta import chunk_bwd as delta_backward
+from bitproof.kernels.delta import chunk_fwd as delta_chunk
+from bitproof.kernels.delta.arguments import of_case
+from bitproof.kernels.delta.cases import GARBAGE
+from bitproof.kernels.delta.packing import TOKENS, repacked
 from tests.kernels.delta_judging import (
     BACKWARD,
     EVERY,

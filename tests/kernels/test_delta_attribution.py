@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from harness import attribution, case
-from harness.attribution import Model, Tell
-from kernels.delta_cases import LIMIT, DeltaCase
-from oracles.precision import TARGETED
+from bitproof.harness import case
+from bitproof.harness.attribution import costs as attribution
+from bitproof.harness.attribution.costs import Model, Tell
+from bitproof.kernels.delta.cases import LIMIT, DeltaCase
+from bitproof.oracles.precision import TARGETED
 from tests.kernels.delta_judging import GDN2_CHUNK, KDA_CHUNK_VJP, error, ran
 
 CORRELATED: DeltaCase = case.decode(

@@ -11,13 +11,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.case import Launch, build, decode, encode
-from harness.lanes.arena import bits
-from harness.strategies import floats
-from harness.strategies.gates import Gates
-from harness.strategies.values import DTYPES
-from kernels import delta_cases
-from kernels.delta_cases import DeltaCase
+from bitproof.harness.case import Launch, build, decode, encode
+from bitproof.harness.lanes.arena import bits
+from bitproof.harness.strategies import floats
+from bitproof.harness.strategies.gates import Gates
+from bitproof.harness.strategies.values import DTYPES
+from bitproof.kernels.delta import cases as delta_cases
+from bitproof.kernels.delta.cases import DeltaCase
 from tests.strategies.drawing import STEADY, smallest
 
 CPU = torch.device("cpu")

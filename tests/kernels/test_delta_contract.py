@@ -10,11 +10,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from harness.case import build
-from kernels import delta, delta_backward
-from kernels.delta_cases import DeltaCase
-from kernels.delta_contract import Operands, Options, of_case, require_assembler
-from oracles.precision import NAMED, Precision
+from bitproof.harness.case import build
+from bitproof.kernels.delta import chunk_bwd as delta_backward
+from bitproof.kernels.delta import specs as delta
+from bitproof.kernels.delta.arguments import Operands, Options, of_case, require_assembler
+from bitproof.kernels.delta.cases import DeltaCase
+from bitproof.oracles.precision import NAMED, Precision
 
 CPU = torch.device("cpu")
 CASE = DeltaCase(lengths=(3, 2), slack=1, heads=2, groups=2, keys=16, values=8, initial=True)

@@ -7,14 +7,14 @@ import dataclasses
 import pytest
 import torch
 
-from harness.lanes.base import parameters
-from harness.norms import relative_error
-from harness.outcomes import Outcome
-from harness.spec import KernelSpec, Params, Tensors
-from kernels import delta_chunk
-from kernels.delta_cases import LIMIT
-from kernels.delta_contract import of_case
-from kernels.delta_packing import repacked
+from bitproof.harness.bounds.norms import relative_error
+from bitproof.harness.lanes.base import parameters
+from bitproof.harness.outcomes import Outcome
+from bitproof.harness.spec import KernelSpec, Params, Tensors
+from bitproof.kernels.delta import chunk_fwd as delta_chunk
+from bitproof.kernels.delta.arguments import of_case
+from bitproof.kernels.delta.cases import LIMIT
+from bitproof.kernels.delta.packing import repacked
 from tests.kernels.delta_judging import (
     BACKWARD,
     FORWARD,

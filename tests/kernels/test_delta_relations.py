@@ -8,14 +8,14 @@ import itertools
 import pytest
 import torch
 
-from harness import case as cases
-from harness import checks
-from harness.outcomes import Outcome
-from harness.strategies.gates import Gates
-from kernels import delta_packing
-from kernels import delta_relations as relations
-from kernels import delta_scaling as scaling
-from kernels.delta_cases import DeltaCase
+from bitproof.harness import case as cases
+from bitproof.harness import checks
+from bitproof.harness.outcomes import Outcome
+from bitproof.harness.strategies.gates import Gates
+from bitproof.kernels.delta import invariances as relations
+from bitproof.kernels.delta import packing as delta_packing
+from bitproof.kernels.delta import scaling
+from bitproof.kernels.delta.cases import DeltaCase
 from tests.harness.plain import PlainLane, variant
 
 CPU = torch.device("cpu")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import torch
 
-from harness.case import Launch
-from harness.discovery import find
-from harness.faults import plant
-from harness.strategies.values import Values
+from bitproof.harness.case import Launch
+from bitproof.harness.strategies.values import Values
+from bitproof.harness.subjects.discovery import find
+from bitproof.harness.subjects.planting import plant
 
 FAULT = "rounds twice, first toward zero to fp16"
 LAUNCH = Launch(block=1 << 15, num_warps=8)
@@ -25,7 +25,7 @@ def test_a_cast_is_wrong_where_a_truncated_input_would_be(outputs):
 
     About one in 2^8 of values uniform in [-448, 448], reported as 0.39 %.
     """
-    good, bad = _both("kernels.casts", "cast_e4m3")
+    good, bad = _both("bitproof.kernels.quantise.casts", "cast_e4m3")
     x = Values(kind="uniform", exponent=9).build((1 << 20,), torch.device("cpu")) * 0.875
     # Above 2^-14 a truncation to fp16 clears 13 bits; below lies nothing of this sample.
     x = x[x.abs() >= 2.0**-14]
@@ -42,7 +42,7 @@ def test_a_group_quantiser_loses_as_much_as_reported(outputs):
     """randn in bf16: mean|dequantised| / mean|x| moves by 2e-4 (reported 0.999169 and 0.998937)."""
     x = torch.randn(512, 2048, generator=torch.Generator().manual_seed(0)).bfloat16()
     means = []
-    for spec in _both("kernels.per_token_group", "per_token_group"):
+    for spec in _both("bitproof.kernels.quantise.per_token_group", "per_token_group"):
         found = outputs(spec, x=x, params={"group": 128}, launch=LAUNCH)
         codes = found["y"].float().reshape(512, 16, 128)
         means.append(float((codes * found["scale"][..., None]).abs().double().mean()))

@@ -16,20 +16,21 @@ import torch
 from hypothesis import strategies as st
 from torch import Tensor
 
-from harness import checks, falsify, lanes
-from harness.case import Launch, build
-from harness.lanes.arena import bits
-from harness.outcomes import Outcome
-from kernels import dsrelu
-from kernels.dsrelu import ATOMIC, BF16, FP8, backward, backward_into
-from kernels.dsrelu_cases import DsreluCase
-from kernels.dsrelu_contract import (
+from bitproof.harness import checks, lanes
+from bitproof.harness.case import Launch, build
+from bitproof.harness.lanes.arena import bits
+from bitproof.harness.outcomes import Outcome
+from bitproof.harness.search import falsify
+from bitproof.kernels.dsrelu import specs as dsrelu
+from bitproof.kernels.dsrelu.arguments import (
     Operands,
     Tiling,
     dbias_slots_shape,
     dprob_slots_shape,
     output_shapes,
 )
+from bitproof.kernels.dsrelu.cases import DsreluCase
+from bitproof.kernels.dsrelu.specs import ATOMIC, BF16, FP8, backward, backward_into
 
 TILING = Tiling(block_m=16, block_n=16, block_k=16, subtiles=1, num_warps=4)
 CASE = DsreluCase(

@@ -9,13 +9,13 @@ import torch
 import triton
 import triton.language as tl
 
-from harness import checks, lanes
-from harness.case import Inputs, Launch
-from harness.outcomes import Outcome
-from harness.strategies.values import Values
-from kernels import e2m1, kv_store, per_tensor_static, per_token_group, ue8m0
-from kernels.kv_cases import StoreCase
-from kernels.powers import covering_exponent
+from bitproof.harness import checks, lanes
+from bitproof.harness.case import Inputs, Launch
+from bitproof.harness.outcomes import Outcome
+from bitproof.harness.strategies.values import Values
+from bitproof.kernels.quantise import e2m1, kv_store, per_tensor_static, per_token_group, ue8m0
+from bitproof.kernels.quantise.kv_cases import StoreCase
+from bitproof.kernels.quantise.powers import covering_exponent
 
 GROUPED = {
     "per_token_group": (per_token_group.SPEC, 128),

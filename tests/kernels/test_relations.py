@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from harness import relations
-from harness.case import Inputs
-from harness.lanes.arena import bits
+from bitproof.harness import invariances as relations
+from bitproof.harness.case import Inputs
+from bitproof.harness.lanes.arena import bits
 
 X = torch.tensor([[1.0, -0.0, 3.5], [448.0, -2.0, 0.0], [0.3, -500.0, 7.0]])
 

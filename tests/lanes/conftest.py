@@ -9,7 +9,7 @@ import pytest
 @pytest.fixture
 def interpret() -> Callable[..., None]:
     """Launch a kernel on the overlaid interpreter: `interpret(kernel, *args, grid=, fp_fusion=)`."""
-    from harness.lanes.interpreter import overlay, state
+    from bitproof.harness.lanes.interpreter import overlay, state
 
     overlay.install()
 
@@ -23,8 +23,8 @@ def interpret() -> Callable[..., None]:
 @pytest.fixture
 def watched() -> Callable[..., Any]:
     """Launch under the sanitizer and return it: `watched(kernel, *args, grid=, order=, unwritten=)`."""
-    from harness.lanes.interpreter import overlay, state
-    from harness.lanes.interpreter.sanitizer import Sanitizer
+    from bitproof.harness.lanes.interpreter import overlay, state
+    from bitproof.harness.lanes.interpreter.sanitizer.sanitizer import Sanitizer
 
     overlay.install()
 

@@ -9,7 +9,7 @@ import torch
 import triton
 import triton.language as tl
 
-from harness.errors import Uncompilable
+from bitproof.harness.errors import Uncompilable
 
 FORMATS = {"bf16": torch.bfloat16, "fp16": torch.float16}
 TRITON = tuple(int(part) for part in triton.__version__.split(".")[:2])

@@ -5,7 +5,7 @@ import torch
 import triton
 import triton.language as tl
 
-from harness.errors import Uncompilable
+from bitproof.harness.errors import Uncompilable
 
 TRITON = tuple(int(part) for part in triton.__version__.split(".")[:2])
 

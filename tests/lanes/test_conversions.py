@@ -6,10 +6,10 @@ import torch
 import triton
 import triton.language as tl
 
-from harness.errors import Uncompilable
-from harness.lanes.interpreter import roundings
-from oracles import formats
-from oracles.rounding import round_to
+from bitproof.harness.errors import Uncompilable
+from bitproof.harness.targets import roundings
+from bitproof.oracles import formats
+from bitproof.oracles.rounding import round_to
 
 TARGETS = {
     "e4m3": (torch.float8_e4m3fn, formats.E4M3, "saturate"),

@@ -6,8 +6,8 @@ import torch
 import triton
 import triton.language as tl
 
-from harness.errors import Unsupported
-from harness.lanes.interpreter import dots
+from bitproof.harness.errors import Unsupported
+from bitproof.harness.lanes.interpreter.numerics import dots
 
 TRITON = tuple(int(part) for part in triton.__version__.split(".")[:2])
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from triton.runtime.interpreter import InterpreterBuilder
 
-from harness.lanes.interpreter import fidelity, overlay
+from bitproof.harness.lanes.interpreter import fidelity, overlay
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "interpreter.md"
 

@@ -13,14 +13,14 @@ import pytest
 import torch
 from triton import knobs
 
-from harness import lanes
-from harness.case import Inputs
-from harness.errors import EnvironmentUnfit, Unsupported, UsageError
-from harness.lanes import foreign
-from harness.lanes.base import LaunchFailed, Variation
-from harness.lanes.cuda import CudaLane
-from harness.lowering.targets import target
-from harness.outcomes import Outcome, classify
+from bitproof.harness import lanes
+from bitproof.harness.case import Inputs
+from bitproof.harness.errors import EnvironmentUnfit, Unsupported, UsageError
+from bitproof.harness.lanes import foreign
+from bitproof.harness.lanes.base import LaunchFailed, Variation
+from bitproof.harness.lanes.cuda import CudaLane
+from bitproof.harness.outcomes import Outcome, classify
+from bitproof.harness.targets.architectures import target
 from tests.harness.plain import SPEC
 
 CHECKOUT = Path(__file__).resolve().parents[2]
@@ -34,14 +34,14 @@ import struct, sys
 from pathlib import Path
 import torch
 from triton import knobs
-from harness.discovery import find
-from harness.lanes.foreign import reassemble
-from harness.lowering import silent
-from harness.lowering.targets import target
+from bitproof.harness.subjects.discovery import find
+from bitproof.harness.lanes.foreign import reassemble
+from bitproof.harness.lowering import null_driver
+from bitproof.harness.targets.architectures import target
 
 chosen, card = target(sys.argv[1]), int(sys.argv[2])
 made = {}
-silent.install(chosen, lambda source, arguments: None)
+null_driver.install(chosen, lambda source, arguments: None)
 if card:
     reassemble(chosen, lambda: card)
 knobs.compilation.listener = lambda *, metadata_group, **_: made.update(metadata_group)

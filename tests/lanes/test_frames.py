@@ -2,7 +2,7 @@
 
 import pytest
 
-from harness.lanes.interpreter.frames import with_room
+from bitproof.harness.lanes.interpreter.frames import with_room
 
 
 def test_a_call_with_room_gives_what_the_function_gives() -> None:

@@ -13,13 +13,13 @@ import triton.language as tl
 from torch import Tensor
 from triton.runtime.autotuner import Autotuner
 
-from harness import checks
-from harness.case import Inputs, Launch
-from harness.lanes.autotune import configured
-from harness.lanes.base import Variation
-from harness.lanes.interpreter.lane import InterpreterLane
-from harness.outcomes import Findings, Outcome
-from harness.spec import KernelSpec, Params, Tensors, Tolerated
+from bitproof.harness import checks
+from bitproof.harness.case import Inputs, Launch
+from bitproof.harness.lanes.autotune import configured
+from bitproof.harness.lanes.base import Variation
+from bitproof.harness.lanes.interpreter.lane import InterpreterLane
+from bitproof.harness.outcomes import Findings, Outcome
+from bitproof.harness.spec import KernelSpec, Params, Tensors, Tolerated
 from tests.harness import plain
 
 LANE = InterpreterLane()

@@ -7,8 +7,8 @@ import torch
 import triton
 import triton.language as tl
 
-from harness.errors import UsageError
-from harness.lanes.interpreter import order
+from bitproof.harness.errors import UsageError
+from bitproof.harness.lanes.interpreter import order
 
 
 @triton.jit

@@ -10,7 +10,7 @@ from triton.runtime import interpreter
 from triton.runtime.errors import InterpreterError
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from harness.errors import Unsupported
+from bitproof.harness.errors import Unsupported
 
 
 @triton.autotune([triton.Config({"BLOCK": 16}), triton.Config({"BLOCK": 32})], key=["n"])

@@ -10,11 +10,11 @@ import triton
 import triton.language as tl
 from triton.language.extra import libdevice
 
-from harness import checks
-from harness.case import Inputs
-from harness.lanes.interpreter.lane import InterpreterLane
-from harness.lanes.versions import release
-from harness.outcomes import Outcome
+from bitproof.harness import checks
+from bitproof.harness.case import Inputs
+from bitproof.harness.lanes.interpreter.lane import InterpreterLane
+from bitproof.harness.outcomes import Outcome
+from bitproof.harness.targets.versions import release
 from tests.harness.plain import variant
 
 FAILED, UNSUPPORTED = Outcome.FAILED, Outcome.UNSUPPORTED

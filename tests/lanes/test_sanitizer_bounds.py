@@ -5,7 +5,7 @@ import torch
 import triton
 import triton.language as tl
 
-from harness.lanes.interpreter.sanitizer import Sanitizer
+from bitproof.harness.lanes.interpreter.sanitizer.sanitizer import Sanitizer
 from tests.lanes.marking import marked, only
 
 

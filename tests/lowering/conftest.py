@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from harness.discovery import Found, find
-from harness.lowering import compile
-from harness.lowering.findings import Reading
+from bitproof.harness.lowering import compile
+from bitproof.harness.lowering.findings import Reading
+from bitproof.harness.subjects.discovery import Found, find
 
 KERNELS = Path(__file__).parent / "hazards.py"
 

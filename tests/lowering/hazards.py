@@ -17,9 +17,9 @@ import triton.language as tl
 from hypothesis import strategies as st
 from torch import Tensor
 
-from harness.bounds import Bound, exact_bits, ulps
-from harness.case import Case, Launch
-from harness.spec import Bitwise, Elementwise, Fault, KernelSpec, Lowering
+from bitproof.harness.bounds import Bound, exact_bits, ulps
+from bitproof.harness.case import Case, Launch
+from bitproof.harness.spec import Bitwise, Elementwise, Fault, KernelSpec, Lowering
 
 BLOCK = 256
 

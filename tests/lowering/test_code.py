@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from harness.lowering import llir, ptx, ttir
-from harness.lowering.code import Code, Instruction, own
+from bitproof.harness.lowering.readers import llir, ptx, ttir
+from bitproof.harness.lowering.readers.code import Code, Instruction, own
 
 HEAD = """
 .visible .entry _kernel(

@@ -12,11 +12,12 @@ from typing import Any
 
 import pytest
 
-from harness.discovery import Found
-from harness.errors import UsageError
-from harness.lowering import compile, targets
-from harness.lowering.findings import Reading
-from harness.lowering.reach import covering
+from bitproof.harness.errors import UsageError
+from bitproof.harness.lowering import compile
+from bitproof.harness.lowering.findings import Reading
+from bitproof.harness.lowering.reach import covering
+from bitproof.harness.subjects.discovery import Found
+from bitproof.harness.targets import architectures as targets
 from tests.lowering.conftest import KERNELS
 
 Read = Callable[[str, str], Reading]
@@ -129,7 +130,7 @@ def test_unknown_targets_are_named() -> None:
 def command(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
     """`bitproof lowering`, in a folder of its own."""
     return subprocess.run(
-        [sys.executable, "-m", "harness.cli", "lowering", *arguments],
+        [sys.executable, "-m", "bitproof.harness.commands.cli", "lowering", *arguments],
         cwd=folder,
         env={"PYTHONPATH": ":".join([str(CHECKOUT), *filter(None, sys.path)]), "PATH": "/bin"},
         capture_output=True,

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from harness.discovery import Found, find
-from harness.lowering import compile, report
-from harness.lowering.findings import Reading, Refusal
-from harness.outcomes import Outcome
+from bitproof.harness.lowering import compile, report
+from bitproof.harness.lowering.findings import Reading, Refusal
+from bitproof.harness.outcomes import Outcome
+from bitproof.harness.subjects.discovery import Found, find
 
 Read = Callable[..., Reading]
 
@@ -21,7 +21,9 @@ def dsrelu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Read:
     monkeypatch.setattr(compile, "FOLDER", tmp_path)
 
     def read(name: str, fault: str | None = None) -> Reading:
-        return compile.reading(find(["kernels.dsrelu"], [name])[0], "sm_90", fault=fault)
+        return compile.reading(
+            find(["bitproof.kernels.dsrelu.specs"], [name])[0], "sm_90", fault=fault
+        )
 
     return read
 

@@ -7,14 +7,16 @@ from collections.abc import Callable
 
 import pytest
 
-from harness.discovery import Found
-from harness.errors import SpecError
-from harness.lowering import llir, report, rules
-from harness.lowering.findings import Reading
-from harness.lowering.memory import NotModelled
-from harness.lowering.subject import Subject
-from harness.outcomes import Outcome
-from harness.spec import HAZARDS, Accepted, Lowering
+from bitproof.harness.errors import SpecError
+from bitproof.harness.lowering import report
+from bitproof.harness.lowering.emulator.memory import NotModelled
+from bitproof.harness.lowering.findings import Reading
+from bitproof.harness.lowering.readers import llir
+from bitproof.harness.lowering.rules import table as rules
+from bitproof.harness.lowering.rules.evidence import Subject
+from bitproof.harness.outcomes import Outcome
+from bitproof.harness.spec import HAZARDS, Accepted, Lowering
+from bitproof.harness.subjects.discovery import Found
 from tests.lowering.hazards import PAIRS
 
 Read = Callable[[str, str], Reading]

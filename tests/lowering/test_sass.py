@@ -12,14 +12,15 @@ from pathlib import Path
 import pytest
 from triton import knobs
 
-from harness.discovery import find
-from harness.lowering import ptx, rules, sass
-from harness.lowering.code import Place
-from harness.lowering.memory import NotModelled
-from harness.lowering.reach import Compiled
-from harness.lowering.read import subject_of
-from harness.lowering.subject import Subject
-from harness.lowering.targets import target
+from bitproof.harness.lowering.emulator.memory import NotModelled
+from bitproof.harness.lowering.reach import Compiled
+from bitproof.harness.lowering.read import subject_of
+from bitproof.harness.lowering.readers import ptx, sass
+from bitproof.harness.lowering.readers.code import Place
+from bitproof.harness.lowering.rules import table as rules
+from bitproof.harness.lowering.rules.evidence import Subject
+from bitproof.harness.subjects.discovery import find
+from bitproof.harness.targets.architectures import target
 from tests.lowering.conftest import KERNELS
 
 LOST = Path(__file__).parent / "code" / "lost_descriptor_sm_90_triton36.ptx"

@@ -11,12 +11,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from harness.lowering import llir, ptx, trial
-from harness.lowering.code import Code
-from harness.lowering.conversions import Conversion, Verdict
-from harness.lowering.memory import NotModelled
-from oracles import formats
-from oracles.rounding import round_to
+from bitproof.harness.lowering.conversions import Conversion, Verdict
+from bitproof.harness.lowering.emulator import trial
+from bitproof.harness.lowering.emulator.memory import NotModelled
+from bitproof.harness.lowering.readers import llir, ptx
+from bitproof.harness.lowering.readers.code import Code
+from bitproof.oracles import formats
+from bitproof.oracles.rounding import round_to
 
 CODE = Path(__file__).parent / "code"
 E4M3 = Conversion(source="fp32", target="e4m3")

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from importlib import metadata
 
-from harness.lowering.findings import Reading
+from bitproof.harness.lowering.findings import Reading
 
 Read = Callable[[str, str], Reading]
 

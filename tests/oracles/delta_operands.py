@@ -8,9 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from harness import data
-from oracles.delta import Tokens
-from oracles.formats import Floats
+from bitproof.harness import data
+from bitproof.oracles.delta.recurrence import Tokens
+from bitproof.oracles.formats import Floats
 
 CPU = torch.device("cpu")
 

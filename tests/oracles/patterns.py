@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from oracles.formats import Array, Format, midpoints
+from bitproof.oracles.formats import Array, Format, midpoints
 
 SPECIAL = np.array(
     [

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 from functools import cache
 
-from oracles.formats import E2M1, E4M3, FP16, FP32, Format
+from bitproof.oracles.formats import E2M1, E4M3, FP16, FP32, Format
 
 NAN_CODE = {"e4m3": 0x7F, "e5m2": 0x7E, "e4m3fnuz": 0x80, "e5m2fnuz": 0x80}
 

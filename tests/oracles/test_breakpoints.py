@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from oracles.breakpoints import breakpoints
-from oracles.formats import (
+from bitproof.oracles.breakpoints import breakpoints
+from bitproof.oracles.formats import (
     BF16,
     E2M1,
     E2M3,
@@ -23,7 +23,7 @@ from oracles.formats import (
     is_nan,
     ulp_distance,
 )
-from oracles.rounding import Mode, Overflow, round_to
+from bitproof.oracles.rounding import Mode, Overflow, round_to
 from tests.oracles.patterns import SPECIAL, both_signs, hashed, numbers
 
 FORMATS = [E4M3, E5M2, BF16, FP16, E2M1, E3M2, E2M3, E4M3FNUZ, E5M2FNUZ]

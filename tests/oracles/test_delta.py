@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from oracles import delta
-from oracles.delta import Tokens, adjoint, recurrence
+from bitproof.oracles.delta import recurrence as delta
+from bitproof.oracles.delta.recurrence import Tokens, adjoint, recurrence
 from tests.oracles.delta_operands import apart, numbers, states, tokens
 
 # float64 arithmetic over a few hundred additions.

@@ -11,10 +11,18 @@ import pytest
 import torch
 from torch import Tensor
 
-from oracles import delta, delta_chunk, delta_chunk_adjoint
-from oracles.delta import Tokens
-from oracles.delta_chunk import CHUNK, chunked, inverted
-from oracles.precision import BACKWARD, FORWARD, Store, exact, storing, tf32
+from bitproof.oracles.delta import (
+    chunk as delta_chunk,
+)
+from bitproof.oracles.delta import (
+    chunk_adjoint as delta_chunk_adjoint,
+)
+from bitproof.oracles.delta import (
+    recurrence as delta,
+)
+from bitproof.oracles.delta.chunk import CHUNK, chunked, inverted
+from bitproof.oracles.delta.recurrence import Tokens
+from bitproof.oracles.precision import BACKWARD, FORWARD, Store, exact, storing, tf32
 from tests.oracles.delta_operands import apart, numbers, states, tokens
 
 # float64 arithmetic: sums of some hundred terms, and sums of those.

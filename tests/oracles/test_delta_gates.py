@@ -11,7 +11,7 @@ import torch
 from mpmath import MPContext
 from torch import Tensor
 
-from oracles.delta_gates import (
+from bitproof.oracles.delta.gates import (
     GateParameters,
     activated,
     activated_adjoint,

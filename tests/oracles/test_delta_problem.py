@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from oracles import delta_chunk, delta_problem
-from oracles.delta_gates import normalised
+from bitproof.oracles.delta import chunk as delta_chunk
+from bitproof.oracles.delta import problem as delta_problem
+from bitproof.oracles.delta.gates import normalised
 from tests.oracles.delta_operands import GROUPS, LENGTHS, PLAIN, call
 
 

@@ -9,10 +9,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from oracles import delta, delta_problem, delta_rule
-from oracles.delta import Tokens
-from oracles.delta_gates import GateParameters, activated
-from oracles.formats import Floats
+from bitproof.oracles.delta import answers as delta_rule
+from bitproof.oracles.delta import problem as delta_problem
+from bitproof.oracles.delta import recurrence as delta
+from bitproof.oracles.delta.gates import GateParameters, activated
+from bitproof.oracles.delta.recurrence import Tokens
+from bitproof.oracles.formats import Floats
 from tests.oracles.delta_operands import (
     GROUPS,
     HEADS,

@@ -9,10 +9,18 @@ import pytest
 import torch
 from torch import Tensor
 
-from oracles import delta_chunk, delta_chunk_adjoint, delta_rule
-from oracles.delta import Tokens
-from oracles.formats import BF16, Floats
-from oracles.precision import ALL_FP32, BACKWARD, FORWARD, NAMED, Precision, nearest
+from bitproof.oracles.delta import (
+    answers as delta_rule,
+)
+from bitproof.oracles.delta import (
+    chunk as delta_chunk,
+)
+from bitproof.oracles.delta import (
+    chunk_adjoint as delta_chunk_adjoint,
+)
+from bitproof.oracles.delta.recurrence import Tokens
+from bitproof.oracles.formats import BF16, Floats
+from bitproof.oracles.precision import ALL_FP32, BACKWARD, FORWARD, NAMED, Precision, nearest
 from tests.oracles.delta_operands import KEYS, LENGTHS, PLAIN, VALUES, Tensors, call, same
 
 

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 import torch
 
-from oracles import dsrelu
-from oracles.estimates import around
-from oracles.formats import to_numpy
+from bitproof.oracles import dsrelu
+from bitproof.oracles.estimates import around
+from bitproof.oracles.formats import to_numpy
 
 PLAIN = {"quantised": False}
 

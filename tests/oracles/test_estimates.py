@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oracles.estimates import UNIT, around, exactly, gamma, product, rounded, total
-from oracles.formats import BF16, E4M3
+from bitproof.oracles.estimates import UNIT, around, exactly, gamma, product, rounded, total
+from bitproof.oracles.formats import BF16, E4M3
 
 FLOATS = st.floats(width=32, min_value=-(2.0**20), max_value=2.0**20)
 LISTS = st.lists(FLOATS, min_size=2, max_size=30)

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from oracles import formats
-from oracles.formats import E2M1, E4M3, E4M3FNUZ, E5M2, E8M0, FORMATS, FP16, FP32, Format
+from bitproof.oracles import formats
+from bitproof.oracles.formats import E2M1, E4M3, E4M3FNUZ, E5M2, E8M0, FORMATS, FP16, FP32, Format
 from tests.oracles.reference import magnitudes
 
 LISTED = [fmt for fmt in FORMATS.values() if fmt.bits <= 16]

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from benchmarks import gdn2_report as report
-from oracles import delta_problem
+from bitproof.oracles.delta import problem as delta_problem
 
 CPU = torch.device("cpu")
 # Sequences that begin as the report's does.

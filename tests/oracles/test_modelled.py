@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from oracles.modelled import Modelled
+from bitproof.oracles.modelled import Modelled
 
 ONES = np.ones((2, 3))
 

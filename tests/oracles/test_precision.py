@@ -10,9 +10,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from oracles import precision
-from oracles.formats import BF16, FP16, FP32, Array, Format, midpoints
-from oracles.precision import (
+from bitproof.oracles import precision
+from bitproof.oracles.formats import BF16, FP16, FP32, Array, Format, midpoints
+from bitproof.oracles.precision import (
     ALL_FP32,
     BACKWARD,
     FORWARD,
@@ -24,7 +24,7 @@ from oracles.precision import (
     storing,
     tf32,
 )
-from oracles.rounding import rounded_value
+from bitproof.oracles.rounding import rounded_value
 from tests.oracles.patterns import SPECIAL, around_midpoints, both_signs, hashed, numbers
 
 FORMATS = [BF16, FP16, FP32]

@@ -9,9 +9,20 @@ import numpy as np
 import pytest
 import torch
 
-from oracles import quantize
-from oracles.formats import BF16, E4M3, E5M2, E8M0, FP16, Array, bits, decode, is_nan, of_dtype
-from oracles.quantize import Oracle, covering_exponent
+from bitproof.oracles import quantize
+from bitproof.oracles.formats import (
+    BF16,
+    E4M3,
+    E5M2,
+    E8M0,
+    FP16,
+    Array,
+    bits,
+    decode,
+    is_nan,
+    of_dtype,
+)
+from bitproof.oracles.quantize import Oracle, covering_exponent
 from tests.oracles.patterns import hashed
 
 LARGEST_FP32 = float.fromhex("0x1.fffffep127")

@@ -9,8 +9,19 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from oracles import quantize
-from oracles.formats import BF16, E2M1, E4M3, FP16, FP32, Array, Format, bits, decode, is_nan
+from bitproof.oracles import quantize
+from bitproof.oracles.formats import (
+    BF16,
+    E2M1,
+    E4M3,
+    FP16,
+    FP32,
+    Array,
+    Format,
+    bits,
+    decode,
+    is_nan,
+)
 from tests.oracles import reference
 from tests.oracles.patterns import SPECIAL
 

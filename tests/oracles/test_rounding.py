@@ -10,8 +10,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from oracles import rounding
-from oracles.formats import (
+from bitproof.oracles import rounding
+from bitproof.oracles.formats import (
     BF16,
     E2M1,
     E2M3,
@@ -32,7 +32,7 @@ from oracles.formats import (
     is_nan,
     ulp_distance,
 )
-from oracles.rounding import Mode, OracleDisagreement, Overflow, round_to, rounded_value
+from bitproof.oracles.rounding import Mode, OracleDisagreement, Overflow, round_to, rounded_value
 from tests.oracles.patterns import SPECIAL, around_midpoints, both_signs, hashed, numbers
 from tests.oracles.reference import code_of, magnitudes, nearest_code, rounded
 

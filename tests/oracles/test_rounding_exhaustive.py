@@ -5,9 +5,9 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from oracles.breakpoints import breakpoints
-from oracles.formats import BF16, E4M3, E5M2, FP16, Array, Format, ulp_distance
-from oracles.rounding import Overflow, round_to, rounded_value
+from bitproof.oracles.breakpoints import breakpoints
+from bitproof.oracles.formats import BF16, E4M3, E5M2, FP16, Array, Format, ulp_distance
+from bitproof.oracles.rounding import Overflow, round_to, rounded_value
 
 pytestmark = pytest.mark.slow
 

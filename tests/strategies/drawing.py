@@ -7,7 +7,7 @@ from typing import Any
 
 from hypothesis import Phase, find, settings
 
-from harness.provider import STEADY as BACKEND
+from bitproof.harness.search.draws import STEADY as BACKEND
 
 STEADY = settings(derandomize=True, database=None, max_examples=4000, backend=BACKEND)
 # Explaining a failure draws other values once more, of which `find` then returns the last.

@@ -8,10 +8,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness import data
-from harness.strategies import correlated
-from harness.strategies.values import DTYPES
-from oracles import formats, rounding
+from bitproof.harness import data
+from bitproof.harness.strategies import correlated
+from bitproof.harness.strategies.values import DTYPES
+from bitproof.oracles import formats, rounding
 
 CPU = torch.device("cpu")
 FORMATS = {"bf16": formats.BF16, "fp16": formats.FP16, "fp32": formats.FP32}

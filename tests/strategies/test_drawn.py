@@ -7,9 +7,9 @@ import collections
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.case import Launch
-from harness.strategies import floats, launches, sizes
-from harness.strategies.values import CAST_KINDS, QUANTISER_KINDS, Values, values
+from bitproof.harness.case import Launch
+from bitproof.harness.strategies import floats, launches, sizes
+from bitproof.harness.strategies.values import CAST_KINDS, QUANTISER_KINDS, Values, values
 from tests.strategies.drawing import STEADY, smallest
 
 

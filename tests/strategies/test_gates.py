@@ -8,10 +8,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.errors import UsageError
-from harness.strategies import floats, packed
-from harness.strategies.gates import BOUNDS, KINDS, Gates, gates
-from harness.strategies.values import DTYPES
+from bitproof.harness.errors import UsageError
+from bitproof.harness.strategies import floats, packed
+from bitproof.harness.strategies.gates import BOUNDS, KINDS, Gates, gates
+from bitproof.harness.strategies.values import DTYPES
 from tests.strategies.drawing import STEADY, smallest
 
 CPU = torch.device("cpu")

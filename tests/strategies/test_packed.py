@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.strategies import packed
+from bitproof.harness.strategies import packed
 from tests.strategies.drawing import STEADY, smallest
 
 LENGTHS = packed.lengths(sequences=5, most=320)

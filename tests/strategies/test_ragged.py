@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.strategies import ragged
+from bitproof.harness.strategies import ragged
 from tests.strategies.drawing import smallest
 
 SIZES = ragged.sizes(groups=5, most=40, block=16)

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from harness.errors import UsageError
-from harness.strategies import floats
-from harness.strategies.content import content, widened
-from harness.strategies.values import DTYPES, Patch, Values, encode
+from bitproof.harness.errors import UsageError
+from bitproof.harness.strategies import floats
+from bitproof.harness.strategies.content import content, widened
+from bitproof.harness.strategies.values import DTYPES, Patch, Values, encode
 
 CPU = torch.device("cpu")
 

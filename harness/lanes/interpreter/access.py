@@ -14,10 +14,10 @@ import triton.language as tl
 from triton._C.libtriton import ir
 from triton.runtime import interpreter
 
-from harness.lanes.interpreter import state
-from harness.lanes.interpreter.blocks import Array, Lanes, differ, poison
-from harness.lanes.interpreter.overlay import Patch, in_session
-from harness.lanes.interpreter.waiting import Patience
+from bitproof.harness.lanes.interpreter import state
+from bitproof.harness.lanes.interpreter.overlay import Patch, in_session
+from bitproof.harness.lanes.interpreter.sanitizer.blocks import Array, Lanes, differ, poison
+from bitproof.harness.lanes.interpreter.waiting import Patience
 
 # Operations whose result points where their pointer operand points, or near it.
 _FOLLOWING = (

@@ -16,10 +16,10 @@ import triton
 import triton.language as tl
 from triton.runtime import interpreter
 
-from harness.errors import Uncompilable
-from harness.lanes.interpreter import state
-from harness.lanes.interpreter.overlay import Patch
-from harness.lanes.versions import release
+from bitproof.harness.errors import Uncompilable
+from bitproof.harness.lanes.interpreter import state
+from bitproof.harness.lanes.interpreter.overlay import Patch
+from bitproof.harness.targets.versions import release
 
 _CHAINS_COMPILE = release(triton.__version__) >= (3, 9)
 _RELATIONS: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {

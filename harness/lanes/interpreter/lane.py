@@ -7,16 +7,16 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from harness.case import Inputs
-from harness.errors import Unsupported
-from harness.lanes.arena import Arena
-from harness.lanes.base import Graph, Launched, Variation, call
-from harness.lanes.interpreter import order, overlay, state
-from harness.lanes.interpreter.fence import Fence
-from harness.lanes.interpreter.frames import with_room
-from harness.lanes.interpreter.sanitizer import Sanitizer
-from harness.lanes.versions import libraries
-from harness.spec import KernelSpec, Params, Tensors
+from bitproof.harness.case import Inputs
+from bitproof.harness.errors import Unsupported
+from bitproof.harness.lanes.arena import Arena
+from bitproof.harness.lanes.base import Graph, Launched, Variation, call
+from bitproof.harness.lanes.interpreter import order, overlay, state
+from bitproof.harness.lanes.interpreter.frames import with_room
+from bitproof.harness.lanes.interpreter.sanitizer.fence import Fence
+from bitproof.harness.lanes.interpreter.sanitizer.sanitizer import Sanitizer
+from bitproof.harness.spec import KernelSpec, Params, Tensors
+from bitproof.harness.targets.versions import libraries
 
 
 @dataclass(frozen=True, kw_only=True)

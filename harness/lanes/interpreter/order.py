@@ -12,8 +12,8 @@ from typing import Any, Literal
 
 import torch
 
-from harness import data
-from harness.errors import UsageError
+from bitproof.harness import data
+from bitproof.harness.errors import UsageError
 
 Order = Literal["forward", "reverse"] | tuple[Literal["drawn"], int]
 

@@ -13,23 +13,23 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from harness.lanes.interpreter import state
+from bitproof.harness.lanes.interpreter import state
 
 # One module a subject; each has `patches() -> list[Patch]`. Where two wrap the same attribute, the
 # later one is outside.
 SUBJECTS = (
-    "conversions",
-    "arithmetic",
-    "approximations",
-    "fusion",
-    "clamping",
+    "numerics.conversions",
+    "numerics.arithmetic",
+    "numerics.approximations",
+    "numerics.fusion",
+    "numerics.clamping",
     "booleans",
-    "reductions",
-    "dots",
-    "storage",
+    "numerics.reductions",
+    "numerics.dots",
+    "numerics.storage",
     "access",
     "launches",
-    "reach",
+    "supplements",
     "speed",
 )
 

@@ -13,7 +13,7 @@ import triton.language as tl
 from triton.language.semantic import TritonSemantic
 from triton.runtime import interpreter
 
-from harness.lanes.interpreter.overlay import Patch
+from bitproof.harness.lanes.interpreter.overlay import Patch
 
 
 def patches() -> list[Patch]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from harness.errors import Unsupported
+from bitproof.harness.errors import Unsupported
 
 # A waiting loop reads few addresses over and over, and changes nothing.
 _ADDRESSES = 4

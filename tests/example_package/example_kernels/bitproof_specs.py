@@ -5,11 +5,11 @@ import dataclasses
 import numpy as np
 from hypothesis import strategies as st
 
+from bitproof.harness import data
+from bitproof.harness.bounds import exact_bits
+from bitproof.harness.case import Launch
+from bitproof.harness.spec import Accepted, Bitwise, Fault, KernelSpec, Lowering
 from example_kernels.scale_add import scale_add
-from harness import data
-from harness.bounds import exact_bits
-from harness.case import Launch
-from harness.spec import Accepted, Bitwise, Fault, KernelSpec, Lowering
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from harness import data
+from bitproof.harness import data
 
 _NEEDS = {"test_fla.py": "fla", "test_liger.py": "liger_kernel", "test_moe_ops.py": "moe_ops"}
 
@@ -19,9 +19,9 @@ collect_ignore = [
 @pytest.fixture
 def clean() -> Callable[..., Any]:
     """Call a launcher in three orders: nothing to report, the same bits each time, its result."""
-    from harness.lanes.arena import Allocations, Arena
-    from harness.lanes.interpreter import overlay, state
-    from harness.lanes.interpreter.sanitizer import Sanitizer
+    from bitproof.harness.lanes.arena import Allocations, Arena
+    from bitproof.harness.lanes.interpreter import overlay, state
+    from bitproof.harness.lanes.interpreter.sanitizer.sanitizer import Sanitizer
 
     overlay.install()
 

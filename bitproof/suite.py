@@ -1,0 +1,225 @@
+"""The pytest plugin's heavy half: lane, profiles, parametrisation over specs, verdicts and the summary."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import settings
+from hypothesis.errors import InvalidArgument
+
+from bitproof.harness import checks, lanes
+from bitproof.harness.errors import BitproofError, UsageError
+from bitproof.harness.outcomes import Outcome
+from bitproof.harness.report import failure as reports
+from bitproof.harness.report import records, summary
+from bitproof.harness.search import falsify, isolation, profiles
+from bitproof.harness.spec import CHECKS
+from bitproof.harness.subjects.discovery import Found, find
+from bitproof.plugin import PROPERTIES
+
+CACHE = Path(".bitproof") / "cache"
+Judge = Callable[[str, Found], None]
+
+
+class Suite:
+    """Registered as a plugin for the length of one run; one per process, workers included."""
+
+    def __init__(self, config: pytest.Config, lane: str, profile: str) -> None:
+        """Remember what the run was asked; `for_config` prepares the process first."""
+        self._config = config
+        self._lane = lane
+        self._profile = profile
+        self._began = time.time()
+        self._found: tuple[Found, ...] | None = None
+        self._entries: list[summary.Entry] = []
+        self._buried: list[Path] = []
+        self._execute: isolation.Careful | None = None
+
+    @classmethod
+    def for_config(cls, config: pytest.Config) -> Suite:
+        """Choose the lane, keep workers apart, and make the profiles known.
+
+        Raises UsageError or EnvironmentUnfit in one sentence; touches no GPU.
+        """
+        for option in ("runs", "max_examples", "seconds"):
+            value = config.getoption(option)
+            least = 2 if option == "runs" else 1
+            if value is not None and value < least:
+                raise UsageError(
+                    f"--{option.replace('_', '-')} must be at least {least}, got {value}"
+                )
+        lane = lanes.choose(config.getoption("lane"))
+        separate(worker_of(config))
+        profiles.register()
+        profile = config.getoption("--hypothesis-profile", None) or profiles.default()
+        try:
+            settings.load_profile(profile)
+        except InvalidArgument as error:
+            known = ", ".join((profiles.DEFAULT, profiles.CI, profiles.NIGHTLY))
+            raise UsageError(f"--hypothesis-profile {profile}: choose one of {known}") from error
+        return cls(config, lane, profile)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionstart(self) -> None:
+        """Find the specs before tests are collected or workers start, so that a mistake is said once."""
+        self._specs()
+
+    def pytest_report_header(self) -> str:
+        """The lane, in pytest's header."""
+        chosen = "as asked" if self._config.getoption("lane") else "chosen by the machine"
+        return f"bitproof: lane {self._lane} ({chosen}), profile {self._profile}"
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_xdist_auto_num_workers(self) -> int | None:
+        """`-n auto` on the cuda lane: a few workers a card, so that cards are shared on purpose."""
+        cores = os.cpu_count() or 1
+        return min(cores, 16 * lanes.gpus()) if lanes.family(self._lane) == "cuda" else None
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_xdist_make_scheduler(self, config: pytest.Config, log: Any) -> object | None:
+        """On the cuda lane, where a test may compile for minutes, idle workers take what others have left."""
+        if self._lane == "interpreter" or config.getoption("dist") != "load":
+            return None
+        from xdist.scheduler import WorkStealingScheduling
+
+        scheduler: object = WorkStealingScheduling(config, log)
+        return scheduler
+
+    def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
+        """Parametrise the properties over the specs, sorted by name; a check over those it applies to."""
+        if "kernel" not in metafunc.fixturenames or not _is_property(metafunc.module):
+            return
+        check = metafunc.function.__name__.removeprefix("test_")
+        chosen = [
+            item
+            for item in self._specs()
+            if check not in CHECKS or check in checks.names(item.spec)
+        ]
+        metafunc.parametrize("kernel", chosen, ids=[item.spec.name for item in chosen])
+
+    @pytest.fixture
+    def judge(self, request: pytest.FixtureRequest) -> Judge:
+        """`judge(check, kernel)`: search for a failing case, report and record what is found."""
+
+        def judge(check: str, kernel: Found) -> None:
+            try:
+                entry = self._judge(check, kernel)
+            except BitproofError as error:
+                text = f"{kernel.spec.name}: {check} cannot be judged: {error}"
+                raise pytest.fail.Exception(text, pytrace=False) from None
+            request.node.user_properties.append(("bitproof", dataclasses.asdict(entry)))
+            if entry.outcome in _FAILING or (
+                entry.outcome == Outcome.NOT_DEMONSTRATED and self._profile == profiles.NIGHTLY
+            ):
+                pytest.fail(entry.report, pytrace=False)
+            if entry.outcome != Outcome.PASSED:
+                pytest.skip(entry.report or f"{entry.outcome}: {'; '.join(entry.reasons)}")
+
+        return judge
+
+    def _judge(self, check: str, kernel: Found) -> summary.Entry:
+        lane = lanes.present()
+        if self._execute is None:
+            journal = isolation.JOURNALS / f"{worker_of(self._config) or 'main'}.json"
+            isolate = self._config.getoption("isolate")
+            self._execute = isolation.Careful(lane=lane, journal=journal, isolate=isolate)
+        execute = functools.partial(self._execute, kernel, check)
+        limit = self._config.getoption("max_examples")
+        result = falsify.search(
+            kernel.spec,
+            check,
+            lane,
+            execute=execute,
+            max_examples=limit or profiles.examples(kernel.spec, check, lane.name, self._profile),
+            seconds=self._config.getoption("seconds"),
+        )
+        report, path = "", None
+        if result.findings is not None and result.inputs is not None:
+            versions = lane.versions()
+            path = records.save(kernel, check, result.inputs, result.findings, versions)
+            report = reports.failure(kernel, check, result.inputs, result.findings, versions, path)
+        elif result.outcome is Outcome.NOT_DEMONSTRATED:
+            why = result.undemonstrated or "; ".join(sorted(result.reasons))
+            report = f"{kernel.spec.name}: {check} not demonstrated: {why}"
+        return summary.entry(result, report=report, record=path)
+
+    def _specs(self) -> tuple[Found, ...]:
+        if self._found is None:
+            try:
+                found = find(self._config.getoption("spec"), self._config.getoption("kernel"))
+            except BitproofError as error:
+                raise pytest.UsageError(str(error)) from error
+            runs = self._config.getoption("runs")
+            self._found = tuple(item.with_runs(runs) for item in found) if runs else found
+        return self._found
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Collect what each property measured; under xdist this is where workers' reports arrive."""
+        if report.when == "call":
+            for name, value in report.user_properties:
+                if name == "bitproof" and isinstance(value, dict):
+                    self._entries.append(summary.Entry(**value))
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any, error: object) -> None:
+        """A worker that died left the case it was judging on disk: make that a record."""
+        journal = isolation.JOURNALS / f"{node.gateway.id}.json"
+        if error:
+            path = isolation.bury(journal, self._lane)
+            self._buried += [path] if path else []
+        journal.unlink(missing_ok=True)
+
+    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+        """What the run's cases covered, and where the machine-readable summary lies."""
+        if worker_of(self._config):
+            return
+        for path in self._buried:
+            terminalreporter.write_line(f"a worker died over one case: bitproof replay {path}")
+        if not self._entries:
+            return
+        try:
+            path = summary.write(
+                self._entries,
+                lane=self._lane,
+                profile=self._profile,
+                seconds=time.time() - self._began,
+            )
+        except BitproofError as error:
+            told = f"no summary: {error}"
+        else:
+            told = f"summary: {path}"
+        terminalreporter.section("bitproof")
+        for line in summary.lines(self._entries):
+            terminalreporter.write_line(line)
+        terminalreporter.write_line(told)
+
+
+_FAILING = frozenset(str(outcome) for outcome in Outcome if outcome.is_defect)
+
+
+def worker_of(config: pytest.Config) -> str:
+    """The name of this pytest-xdist worker, "" in the controller or without xdist."""
+    return str(getattr(config, "workerinput", {}).get("workerid", ""))
+
+
+def separate(worker: str) -> None:
+    """Give this process its own compile cache, and a worker one card of those the caller allows."""
+    if "TRITON_CACHE_DIR" not in os.environ or worker:
+        os.environ["TRITON_CACHE_DIR"] = str((CACHE / (worker or "main")).resolve())
+    if worker and lanes.gpus():
+        listed = os.environ.get("BITPROOF_DEVICES") or os.environ.get("CUDA_VISIBLE_DEVICES")
+        every = ",".join(str(i) for i in range(lanes.gpus()))
+        devices = [device.strip() for device in (listed or every).split(",")]
+        os.environ["BITPROOF_DEVICES"] = ",".join(devices)
+        os.environ["CUDA_VISIBLE_DEVICES"] = devices[int(worker.removeprefix("gw")) % len(devices)]
+
+
+def _is_property(module: Any) -> bool:
+    return Path(str(module.__file__)).resolve().is_relative_to(PROPERTIES)

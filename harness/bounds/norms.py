@@ -1,0 +1,253 @@
+"""Bounds by norms: what a storage model explains of each row, and contracts' own thresholds.
+
+A norm over a whole output hides a fault confined to one token among ten thousand; rows one by one hide a
+rounding too many in all of them, since each may have had bad luck. So a storage model judges both, and a
+contract's threshold on the whole stands beside a sharper bound (see `harness.bounds.all_of`).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from bitproof.harness.bounds import Answer, Array, Judgement, first_failing
+from bitproof.harness.errors import SpecError
+from bitproof.oracles.estimates import Estimate
+from bitproof.oracles.formats import Floats
+from bitproof.oracles.modelled import Modelled
+
+_COMMON, _FEW = 1.25, 16
+
+
+@dataclass(frozen=True, kw_only=True)
+class StorageModel:
+    """No row is farther from the exact answer than storage explains: see `storage_model`."""
+
+    slack: float
+    because: str
+
+    @property
+    def formula(self) -> str:
+        """The bound in words."""
+        return (
+            f"storage model, each row's error at most {self.slack:g} times that of its stored "
+            f"roundings plus the fp32 floor, all rows' together little more than once, because {self.because}"
+        )
+
+    def judge(self, got: Array, expected: Answer) -> Judgement | None:
+        """NaN and infinities, rows, rows together, the contract's limit; SpecError for another answer."""
+        if not isinstance(expected, Modelled):
+            raise SpecError("a storage model needs an oracle that answers with a Modelled")
+        wide = _widened(got)
+        specials = _specials(wide, expected.value)
+        if specials is not None or not wide.size:
+            return specials
+        error = _difference(wide, expected.value)
+        norms = _norms(error, expected.rows)
+        # A row in which the model overflows and the exact answer does not is explained by nothing there.
+        explained = _norms(_difference(expected.model, expected.value), expected.rows)
+        floor = _norms(np.broadcast_to(expected.floor, expected.shape), expected.rows)
+        rows = expected.rows
+        return first_failing(
+            (
+                self._rows(error, norms, self.slack * explained + floor, rows),
+                self._together(error, norms, np.hypot(explained, floor), rows),
+                None if expected.limit is None else _whole(wide, expected.value, expected.limit),
+            )
+        )
+
+    def _together(self, error: Floats, norms: Floats, likely: Floats, rows: int) -> Judgement:
+        """Every element gets the RMS over rows of the error in units of what a row is likely to lose.
+
+        The mean over n rows of few numbers strays by 1/sqrt(n) of what a single one may stray by; a quarter
+        is left for what all rows have in common, such as operands that are cut and never rounded up.
+        """
+        ratios = _ratios(norms, likely)
+        distance = float(np.sqrt(np.square(ratios).mean()))
+        count = max(ratios.size, error.size / _FEW)
+        allowed = _COMMON + (self.slack - _COMMON) / math.sqrt(count)
+        return Judgement(
+            bad=np.broadcast_to(np.bool_(distance > allowed), error.shape),
+            distance=np.broadcast_to(np.float64(distance), error.shape),
+            allowed=allowed,
+            unit="RMS over rows, of what a row is likely to lose",
+            worst=_farthest(error, ratios, rows),
+            wrong="the output as a whole",
+        )
+
+    def _rows(self, error: Floats, norms: Floats, allowed: Floats, rows: int) -> Judgement:
+        """Every element gets the norm of its row's error, and what its row is allowed."""
+        bad = norms > allowed
+        worst = _farthest(error, _ratios(norms, allowed), rows)
+        shown = [str(i) for i in worst[:rows]] + [":"] * (error.ndim - rows)
+        return Judgement(
+            bad=np.broadcast_to(bad, error.shape),
+            distance=np.broadcast_to(norms, error.shape),
+            allowed=np.broadcast_to(allowed, error.shape),
+            unit=f"in norm over [{', '.join(shown)}]",
+            worst=worst,
+            wrong=f"{int(bad.sum())} of {bad.size} rows",
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class RelativeRms:
+    """The RMS error of the whole output, relative to the RMS of the exact answer."""
+
+    limit: float
+    because: str
+
+    @property
+    def formula(self) -> str:
+        """The bound in words."""
+        return f"relative RMS at most {self.limit:g}, because {self.because}"
+
+    def judge(self, got: Array, expected: Answer) -> Judgement | None:
+        """NaN and infinities, then the norm."""
+        wide, value = _widened(got), _exact(expected)
+        return first_failing((_specials(wide, value), _whole(wide, value, self.limit)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScaledMax:
+    """Each element's error, relative to the largest magnitude of the exact answer."""
+
+    limit: float
+    because: str
+
+    @property
+    def formula(self) -> str:
+        """The bound in words."""
+        return f"{self.limit:g} of the largest magnitude, because {self.because}"
+
+    def judge(self, got: Array, expected: Answer) -> Judgement | None:
+        """NaN and infinities, then the elements."""
+        wide, value = _widened(got), _exact(expected)
+        distance = np.abs(_difference(wide, value))
+        allowed = self.limit * float(np.abs(_finite(value)).max(initial=0.0))
+        judged = Judgement(
+            bad=distance > allowed, distance=distance, allowed=allowed, unit="absolute"
+        )
+        return first_failing((_specials(wide, value), judged))
+
+
+def storage_model(slack: float, *, because: str) -> StorageModel:
+    """||got - value|| <= slack * ||model - value|| + ||floor|| in every row of a `Modelled` answer.
+
+    And over n rows the root mean square of ||got - value|| / hypot(||model - value||, ||floor||) is at most
+    1.25 + (slack - 1.25) / sqrt(n): what all rows lose is likely, though a single one may be unlucky. A row
+    of more than 16 numbers counts as several.
+
+    `slack` is at least 1, and `because` says why it is what it is. NaN and infinities must be where the
+    exact answer has them; where model and floor leave nothing, the row must be exact. With a `limit` in
+    the answer, `relative_rms` of that limit holds for the whole output as well.
+    """
+    if not slack >= 1 or not because:
+        raise SpecError("storage_model needs a slack of at least 1 and the reason for it")
+    return StorageModel(slack=slack, because=because)
+
+
+def relative_rms(limit: float, *, because: str) -> RelativeRms:
+    """RMS(got - value) <= limit * RMS(value) over the whole output: a contract's own threshold.
+
+    Hides a fault in one row of many: put it beside a sharper bound with `harness.bounds.all_of`.
+    """
+    if not limit > 0 or not because:
+        raise SpecError("relative_rms needs a positive limit and whose contract it is")
+    return RelativeRms(limit=limit, because=because)
+
+
+def scaled_max(limit: float, *, because: str) -> ScaledMax:
+    """|got - value| <= limit * max |value| for every element: a contract's own threshold.
+
+    Says nothing of elements far below the largest: put it beside a sharper bound.
+    """
+    if not limit > 0 or not because:
+        raise SpecError("scaled_max needs a positive limit and whose contract it is")
+    return ScaledMax(limit=limit, because=because)
+
+
+def relative_error(got: Floats, value: Floats) -> float:
+    """RMS(got - value) / RMS(value) of float64 arrays of one shape, over what is finite.
+
+    Infinity where NaN and infinities are not the same in both, and for an error beside an answer of 0s.
+    """
+    if _specials(got, value) is not None:
+        return float("inf")
+    error = float(_norms(_difference(got, value), 0).item())
+    if error == 0:
+        return 0.0
+    size = float(_norms(_finite(value), 0).item())
+    return error / size if size else float("inf")
+
+
+def _whole(wide: Floats, value: Floats, limit: float) -> Judgement | None:
+    """The relative RMS error as everybody's distance; the element that errs most is shown."""
+    if not wide.size:
+        return None
+    error = relative_error(wide, value)
+    farthest = int(np.argmax(np.abs(_difference(wide, value))))
+    return Judgement(
+        bad=np.broadcast_to(np.bool_(error > limit), wide.shape),
+        distance=np.broadcast_to(np.float64(error), wide.shape),
+        allowed=limit,
+        unit="relative RMS",
+        worst=_index(np.unravel_index(farthest, wide.shape)),
+        wrong="the output as a whole",
+    )
+
+
+def _specials(wide: Floats, value: Floats) -> Judgement | None:
+    """NaN must meet NaN and an infinity the same infinity; None where they do."""
+    special = ~np.isfinite(wide) | ~np.isfinite(value)
+    bad = special & (wide != value) & ~(np.isnan(wide) & np.isnan(value))
+    if not bad.any():
+        return None
+    distance = np.where(bad, np.inf, 0.0)
+    return Judgement(bad=bad, distance=distance, allowed=0.0, unit="absolute")
+
+
+def _widened(got: Array) -> Floats:
+    with np.errstate(invalid="ignore"):  # widening a signalling NaN raises the flag
+        return got.astype(np.float64)
+
+
+def _exact(expected: Answer) -> Floats:
+    value = expected.value if isinstance(expected, (Estimate, Modelled)) else expected
+    return _widened(value)
+
+
+def _finite(values: Floats) -> Floats:
+    return np.where(np.isfinite(values), values, 0.0)
+
+
+def _difference(one: Floats, other: Floats) -> Floats:
+    """`one` less `other`, 0 where either is not finite."""
+    with np.errstate(invalid="ignore"):
+        return _finite(one - other)
+
+
+def _norms(values: Floats, rows: int) -> Floats:
+    """Euclidean norms over all but the first `rows` axes, which are kept."""
+    squares: Floats = np.square(values).sum(axis=tuple(range(rows, values.ndim)), keepdims=True)
+    norms: Floats = np.sqrt(squares)
+    return norms
+
+
+def _ratios(norms: Floats, allowed: Floats) -> Floats:
+    """How often `allowed` is in `norms`, 0 where those are."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(norms > 0, norms / allowed, 0.0)
+
+
+def _farthest(error: Floats, ratios: Floats, rows: int) -> tuple[int, ...]:
+    """The element that errs most in the row of the largest ratio."""
+    row = np.unravel_index(int(np.argmax(ratios)), ratios.shape)[:rows]
+    element = np.unravel_index(int(np.argmax(np.abs(error[row]))), error[row].shape)
+    return _index((*row, *element))
+
+
+def _index(index: tuple[np.intp, ...]) -> tuple[int, ...]:
+    return tuple(int(i) for i in index)

@@ -1,0 +1,208 @@
+"""Tensors that a user captured from a real run: loaded from safetensors, held against the spec, recorded.
+
+A spec has no schema of its inputs, but its strategy draws them: captured tensors must be like some
+drawn case, with the same names, dtypes and dimensions, and with sizes equal wherever they are equal in
+every drawn case. Parameters and launch are those of the simplest case unless given.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import safetensors
+import safetensors.torch
+import torch
+from torch import Tensor
+
+from bitproof.harness import case as cases
+from bitproof.harness.case import Inputs, Launch
+from bitproof.harness.errors import UsageError
+from bitproof.harness.lanes.base import parameters
+from bitproof.harness.outcomes import one_line
+from bitproof.harness.report.records import Captured
+from bitproof.harness.search import falsify
+from bitproof.harness.spec import KernelSpec
+
+_DRAWN = 64
+_LAUNCH = "launch"
+# What an oracle raises of tensors and parameters that no caller may pass, checked or not.
+_UNFIT = (ValueError, TypeError, LookupError, ArithmeticError, RuntimeError)
+
+Axis = tuple[str, int]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Schema:
+    """What a spec's cases look like: tensors in every case and in any, their kinds, equal sizes."""
+
+    required: frozenset[str]
+    dtypes: Mapping[str, frozenset[torch.dtype]]
+    dimensions: Mapping[str, frozenset[int]]
+    equal: tuple[tuple[Axis, Axis], ...]
+    params: Mapping[str, Any]
+    launch: Launch
+
+
+def load(
+    path: Path, spec: KernelSpec, device: torch.device, params: Mapping[str, Any]
+) -> tuple[Inputs, Captured]:
+    """The tensors in the safetensors file at `path` as inputs of `spec`, and what a record says of them.
+
+    `params` overrides parameters of the simplest case by name, `{"launch": {...}}` fields of its launch.
+    Raises UsageError naming the tensor or parameter that does not fit and what would.
+    """
+    tensors = _read(path)
+    like = schema(spec)
+    _hold(tensors, like, f"{path} does not fit kernel {spec.name!r}")
+    plain = _params(params, like, spec)
+    launch = cases.decode(Launch, plain[_LAUNCH])
+    inputs = Inputs(
+        tensors={name: tensor.to(device) for name, tensor in tensors.items()},
+        params={name: value for name, value in plain.items() if name != _LAUNCH},
+        launch=launch,
+    )
+    try:
+        spec.oracle(inputs.tensors, parameters(inputs))
+    except _UNFIT as error:
+        said = one_line(error) or type(error).__name__
+        raise UsageError(f"{path} does not fit kernel {spec.name!r}: {said}") from error
+    return inputs, Captured(path=str(path.resolve()), sha256=digest(path), params=plain)
+
+
+def object_of(params: str | None) -> dict[str, Any]:
+    """The JSON object that `--params` gives, an empty one for None; UsageError for anything else."""
+    try:
+        plain = json.loads(params or "{}")
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"--params is not valid JSON: {error}") from error
+    if not isinstance(plain, dict):
+        raise UsageError(f"--params must be a JSON object such as {{}}, got {params}")
+    return plain
+
+
+def restore(captured: Captured, spec: KernelSpec, device: torch.device, *, beside: Path) -> Inputs:
+    """The inputs a record was made from; a file that moved is looked for in the folder `beside`.
+
+    Raises UsageError when the file is gone or is not the one that was recorded.
+    """
+    path = Path(captured.path)
+    if not path.exists():
+        path = beside / path.name
+    if not path.exists():
+        raise UsageError(f"the captured tensors {captured.path} are gone: put that file back")
+    if digest(path) != captured.sha256:
+        raise UsageError(
+            f"{path} is not the file that was recorded (its SHA-256 differs): put that file back"
+        )
+    return load(path, spec, device, captured.params)[0]
+
+
+def digest(path: Path) -> str:
+    """SHA-256 of a file, in hexadecimal."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def schema(spec: KernelSpec) -> Schema:
+    """What `spec`'s strategy draws: the same cases every time."""
+    found = falsify.drawn(spec, _DRAWN)
+    simplest = found[0]
+    drawn: list[dict[str, Tensor]] = [case.tensors(torch.device("cpu")) for case in found]
+    names = sorted({name for tensors in drawn for name in tensors})
+    return Schema(
+        required=frozenset(name for name in names if all(name in tensors for tensors in drawn)),
+        dtypes={name: frozenset(t[name].dtype for t in drawn if name in t) for name in names},
+        dimensions={name: frozenset(t[name].ndim for t in drawn if name in t) for name in names},
+        equal=tuple(_equal(drawn)),
+        params=simplest.params(),
+        launch=simplest.launch,
+    )
+
+
+def defaults(like: Schema) -> dict[str, Any]:
+    """The parameters of the simplest case as plain JSON values, its launch among them."""
+    return {**like.params, _LAUNCH: cases.encode(like.launch)}
+
+
+def _equal(drawn: list[dict[str, Tensor]]) -> Iterator[tuple[Axis, Axis]]:
+    """Pairs of axes of two tensors whose sizes agree in every case and are not always the same."""
+    steady = {
+        name: drawn[0][name].ndim
+        for name in sorted(drawn[0])
+        if all(name in t and t[name].ndim == drawn[0][name].ndim for t in drawn)
+    }
+    axes = [(name, axis) for name, count in steady.items() for axis in range(count)]
+    sizes = {(name, axis): [t[name].shape[axis] for t in drawn] for name, axis in axes}
+    for one, other in itertools.combinations(axes, 2):
+        if one[0] != other[0] and sizes[one] == sizes[other] and len(set(sizes[one])) > 1:
+            yield one, other
+
+
+def _read(path: Path) -> dict[str, Tensor]:
+    try:
+        tensors: dict[str, Tensor] = safetensors.torch.load_file(path)
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror or error}") from error
+    except (safetensors.SafetensorError, KeyError, ValueError) as error:
+        raise UsageError(f"{path} is not a safetensors file that torch reads: {error}") from error
+    return tensors
+
+
+def _hold(tensors: Mapping[str, Tensor], like: Schema, where: str) -> None:
+    """Raise UsageError for the first tensor that no drawn case has."""
+    for name in sorted(like.required - set(tensors)):
+        raise UsageError(f"{where}: tensor {name!r} is missing, it needs {_listed(like.required)}")
+    for name in sorted(set(tensors) - set(like.dtypes)):
+        raise UsageError(f"{where}: it has no tensor {name!r}, but {_listed(like.dtypes)}")
+    for name, tensor in sorted(tensors.items()):
+        if tensor.dtype not in like.dtypes[name]:
+            raise UsageError(
+                f"{where}: tensor {name!r} is {tensor.dtype}, not {_either(like.dtypes[name])}"
+            )
+        if tensor.ndim not in like.dimensions[name]:
+            raise UsageError(
+                f"{where}: tensor {name!r} has shape {list(tensor.shape)}, "
+                f"it must have {_either(like.dimensions[name])} dimensions"
+            )
+    for (one, axis), (other, along) in like.equal:
+        if tensors[one].shape[axis] != tensors[other].shape[along]:
+            raise UsageError(
+                f"{where}: {one!r} is {list(tensors[one].shape)} and {other!r} "
+                f"{list(tensors[other].shape)}, but {one}.shape[{axis}] and {other}.shape[{along}] "
+                "must be equal"
+            )
+
+
+def _params(given: Mapping[str, Any], like: Schema, spec: KernelSpec) -> dict[str, Any]:
+    """All parameters as plain JSON values, the launch among them."""
+    plain = defaults(like)
+    for name, value in given.items():
+        if name not in plain:
+            raise UsageError(
+                f"kernel {spec.name!r} has no parameter {name!r}, but {_listed(plain)}"
+            )
+        default = plain[name]
+        if name == _LAUNCH and isinstance(value, dict):
+            value = {**default, **value}
+        fits = type(value) is type(default) or (type(default) is float and type(value) is int)
+        if default is not None and not fits:
+            raise UsageError(
+                f"parameter {name!r} of kernel {spec.name!r} is {value!r}, "
+                f"it must be of type {type(default).__name__}"
+            )
+        plain[name] = value
+    return plain
+
+
+def _listed(names: Any) -> str:
+    return ", ".join(repr(name) for name in sorted(names)) or "none"
+
+
+def _either(kinds: Any) -> str:
+    return " or ".join(sorted(str(kind) for kind in kinds))

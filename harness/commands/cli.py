@@ -1,0 +1,264 @@
+"""The command line: what `bitproof` accepts. What each command does is in `harness.commands`.
+
+Nothing heavy is imported before a command runs: help is instant, and the lane can be chosen before
+anything imports triton.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from bitproof.harness.commands import INTERRUPTED
+from bitproof.harness.errors import BitproofError
+
+_spec = click.option(
+    "--spec",
+    "specs",
+    multiple=True,
+    metavar="REF",
+    help="Take kernels from this module, module:NAME or .py file instead of the built-in ones.",
+)
+_lane = click.option(
+    "--lane", help="Where kernels run: cuda or interpreter (default: by the machine)."
+)
+_fault = click.option("--fault", metavar="NAME", help="Plant this fault of the spec first.")
+_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+_file = click.Path(path_type=Path, dir_okay=False)
+
+
+class _Commands(click.Group):
+    """Turns our errors into one sentence and status 2, an interruption into status 130."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            status = super().invoke(ctx)
+        except BitproofError as error:
+            click.echo(f"bitproof: {error}", err=True)
+            status = 2
+        except KeyboardInterrupt:
+            click.echo("bitproof: interrupted", err=True)
+            status = INTERRUPTED
+        ctx.exit(status)
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="bitproof", prog_name="bitproof")
+def main() -> None:
+    """Property-based differential testing of Triton kernels.
+
+    Exit status: 0 what was asked holds, 1 it falls short, 2 usage or environment error.
+    """
+
+
+@main.command(name="list")
+@click.argument("kernels", nargs=-1, metavar="[KERNEL]...")
+@click.option(
+    "--sweepable", is_flag=True, help="Only the names of the kernels that `sweep` can take."
+)
+@_spec
+@_lane
+@_json
+def list_(
+    kernels: tuple[str, ...],
+    sweepable: bool,
+    specs: tuple[str, ...],
+    lane: str | None,
+    as_json: bool,
+) -> int:
+    """List kernels with their checks, claims and planted faults.
+
+    Of kernels that are named, the tensors and parameters too that `check --tensors` takes.
+    """
+    from bitproof.harness.commands import listing
+
+    return listing.run(kernels, specs=specs, lane=lane, sweepable=sweepable, as_json=as_json)
+
+
+@main.command()
+@click.argument("kernel")
+@click.option("--check", "chosen", multiple=True, metavar="NAME", help="Run only this check.")
+@click.option("--max-examples", type=click.IntRange(min=1), metavar="N", help="Cases per check.")
+@click.option(
+    "--seconds", type=click.IntRange(min=1), metavar="N", help="Begin no case of a check after N."
+)
+@click.option("--runs", type=int, metavar="N", help="Runs of each reproducibility check.")
+@click.option(
+    "--tensors", type=_file, metavar="FILE", help="Check these captured tensors (safetensors)."
+)
+@click.option("--params", metavar="JSON", help="Parameters for the captured tensors.")
+@_fault
+@_lane
+@_spec
+def check(
+    kernel: str,
+    chosen: tuple[str, ...],
+    max_examples: int | None,
+    seconds: int | None,
+    runs: int | None,
+    tensors: Path | None,
+    params: str | None,
+    fault: str | None,
+    lane: str | None,
+    specs: tuple[str, ...],
+) -> int:
+    """Check KERNEL on drawn cases, or on tensors that were captured from a real run.
+
+    A failing case is shrunk, reported and saved as a record that replays.
+    """
+    from bitproof.harness.commands import check
+
+    return check.run(
+        kernel,
+        chosen=chosen,
+        max_examples=max_examples,
+        seconds=seconds,
+        runs=runs,
+        tensors=tensors,
+        params=params,
+        fault=fault,
+        lane=lane,
+        specs=specs,
+    )
+
+
+@main.command()
+@click.argument("file", type=_file)
+@click.option("--lane", help="Where to replay: cuda or interpreter (default: the record's lane).")
+def replay(file: Path, lane: str | None) -> int:
+    """Run the failing case saved in FILE again."""
+    from bitproof.harness.commands import replay
+
+    return replay.run(file, lane=lane)
+
+
+@main.command()
+@click.argument("kernel")
+@click.option(
+    "--bits",
+    metavar="LO:HI",
+    default="0:0x100000000",
+    help="Only the fp32 bit patterns from LO up to, not including, HI.",
+)
+@click.option(
+    "--resume/--fresh",
+    default=True,
+    help="Go on from where the same sweep was stopped (default), or start over.",
+)
+@_fault
+@_lane
+@_spec
+@_json
+def sweep(
+    kernel: str,
+    bits: str,
+    resume: bool,
+    fault: str | None,
+    lane: str | None,
+    specs: tuple[str, ...],
+    as_json: bool,
+) -> int:
+    """Try KERNEL, an elementwise cast, on every fp32 bit pattern."""
+    from bitproof.harness.commands import sweep
+
+    return sweep.run(
+        kernel, bits=bits, resume=resume, fault=fault, lane=lane, specs=specs, as_json=as_json
+    )
+
+
+@main.command()
+@click.argument("kernels", nargs=-1, metavar="[KERNEL]...")
+@click.option(
+    "--targets",
+    metavar="LIST",
+    default="sm_80,sm_89,sm_90",
+    show_default=True,
+    help="Of sm_80, sm_86, sm_89, sm_90, sm_100, sm_120, gfx942, gfx950, separated by commas.",
+)
+@_fault
+@_spec
+@_json
+def lowering(
+    kernels: tuple[str, ...],
+    targets: str,
+    fault: str | None,
+    specs: tuple[str, ...],
+    as_json: bool,
+) -> int:
+    """Read what the compiler makes of KERNELs (default: all) for other targets; needs no GPU.
+
+    Says for each target whether it compiles, and which instructions endanger the numbers.
+    """
+    from bitproof.harness.commands import lowering
+
+    return lowering.run(kernels, targets=targets, fault=fault, specs=specs, as_json=as_json)
+
+
+@main.command()
+@click.argument("kernel")
+@click.option(
+    "--output", metavar="NAME", help="Of which output (default: the one that matters most)."
+)
+@click.option(
+    "--target", type=float, metavar="ERROR", help="Find what to keep in fp32 to meet it, as 0.008."
+)
+@click.option(
+    "--tensors", type=_file, metavar="FILE", help="For these captured tensors (safetensors)."
+)
+@click.option("--params", metavar="JSON", help="Parameters for the captured tensors.")
+@click.option(
+    "--case", type=_file, metavar="FILE", help="For the case in this record, or printed by --json."
+)
+@click.option("--plot", type=_file, metavar="FILE", help="Draw the same as a PNG (bitproof[plot]).")
+@_fault
+@_lane
+@_spec
+@_json
+def attribute(
+    kernel: str,
+    output: str | None,
+    target: float | None,
+    tensors: Path | None,
+    params: str | None,
+    case: Path | None,
+    plot: Path | None,
+    fault: str | None,
+    lane: str | None,
+    specs: tuple[str, ...],
+    as_json: bool,
+) -> int:
+    """Tell what each intermediate that KERNEL stores rounded costs in accuracy.
+
+    With a target, also the smallest sets of intermediates to keep in fp32 for it; the status is 1 where
+    the kernel falls short of it.
+    """
+    from bitproof.harness.commands import attribute
+
+    return attribute.run(
+        kernel,
+        output=output,
+        target=target,
+        tensors=tensors,
+        params=params,
+        case=case,
+        plot=plot,
+        fault=fault,
+        lane=lane,
+        specs=specs,
+        as_json=as_json,
+    )
+
+
+@main.command()
+@click.argument("file", type=_file, required=False)
+def report(file: Path | None) -> int:
+    """Show the summary of the last property run (or the one in FILE) as a table."""
+    from bitproof.harness.commands import report
+
+    return report.run(file)
+
+
+if __name__ == "__main__":
+    main(prog_name="bitproof")

@@ -1,0 +1,71 @@
+"""What the sanitizer reports, and where in a kernel's source the interpreter is."""
+
+from __future__ import annotations
+
+import linecache
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import triton
+
+Kind = Literal["bounds", "unwritten", "race", "assert"]
+
+# Frames of these folders are machinery; the first one outside is the kernel's line.
+_MACHINERY = tuple(
+    f"{folder}{os.sep}" for folder in (Path(triton.__file__).parent, Path(__file__).parents[1])
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Violation:
+    """One thing a kernel must not do, where it did it first.
+
+    `kernel` is the launched kernel, `file` and `line` the innermost line of kernel code, `program` the
+    three program ids, `tensor` the argument's name and `index` the element's, both empty if unknown.
+    """
+
+    kind: Kind
+    kernel: str
+    file: str
+    line: int
+    source_line: str
+    program: tuple[int, int, int]
+    tensor: str
+    index: tuple[int, ...]
+    detail: str
+
+    @property
+    def text(self) -> str:
+        """The report in one line, with the source line under it."""
+        element = f", {self.tensor}[{', '.join(map(str, self.index))}]" if self.tensor else ""
+        return (
+            f"{self.kind}: {self.kernel}, program {self.program}{element}: {self.detail}, "
+            f"at {self.file}:{self.line}\n    {self.source_line}"
+        )
+
+
+def place() -> tuple[str, int]:
+    """(file, line) of the innermost frame that belongs neither to Triton nor to this package."""
+    frame = sys._getframe(1)
+    while frame.f_code.co_filename.startswith(_MACHINERY) and frame.f_back is not None:
+        frame = frame.f_back
+    return frame.f_code.co_filename, frame.f_lineno
+
+
+def raised_at(error: BaseException) -> tuple[str, int]:
+    """(file, line) of the innermost kernel code that an error passed through; empty if none."""
+    found = ("", 0)
+    step = error.__traceback__
+    while step is not None:
+        if not step.tb_frame.f_code.co_filename.startswith(_MACHINERY):
+            found = (step.tb_frame.f_code.co_filename, step.tb_lineno)
+        step = step.tb_next
+    return found
+
+
+def source(file: str, line: int) -> str:
+    """That line's text without its indentation, or nothing if the file cannot be read."""
+    return linecache.getline(file, line).strip()

@@ -1,0 +1,1 @@
+"""The numeric hazards of compiled code, and how each is found."""

@@ -1,0 +1,105 @@
+"""The summary of a run: one entry a kernel and check, as lines for people and as JSON for reports."""
+
+from __future__ import annotations
+
+import collections
+import platform
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import msgspec
+
+from bitproof.harness.report import files as saving
+from bitproof.harness.search.falsify import Search
+
+FORMAT = 1
+PATH = Path(".bitproof") / "summary.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """What one check of one kernel came to: plain values only, since workers send it as such.
+
+    `outcomes` and `covered` count examples; `measures` are maxima over them (worst: the largest
+    distance over its bound), `counts` sums (on how many cases a control varied).
+    """
+
+    kernel: str
+    check: str
+    outcome: str
+    examples: int
+    outcomes: dict[str, int]
+    covered: dict[str, int]
+    measures: dict[str, float]
+    counts: dict[str, int]
+    reasons: list[str]
+    seconds: float
+    report: str
+    record: str | None
+
+
+def entry(search: Search, *, report: str = "", record: Path | None = None) -> Entry:
+    """The entry of one finished search."""
+    return Entry(
+        kernel=search.kernel,
+        check=search.check,
+        outcome=str(search.outcome),
+        examples=search.examples,
+        outcomes={str(outcome): n for outcome, n in sorted(search.outcomes.items())},
+        covered=dict(sorted(search.covered.items())),
+        measures=search.measures,
+        counts=dict(sorted(search.counts.items())),
+        reasons=sorted(search.reasons),
+        seconds=round(search.seconds, 3),
+        report=report,
+        record=str(record) if record else None,
+    )
+
+
+def lines(entries: Sequence[Entry]) -> list[str]:
+    """A line for each kernel: examples, launch outcomes other than passed, controls, coverage."""
+    by_kernel: dict[str, list[Entry]] = collections.defaultdict(list)
+    for item in sorted(entries, key=lambda item: item.check):
+        by_kernel[item.kernel].append(item)
+    return [line for kernel in sorted(by_kernel) for line in _kernel(kernel, by_kernel[kernel])]
+
+
+def _kernel(kernel: str, entries: list[Entry]) -> list[str]:
+    covered: collections.Counter[str] = collections.Counter()
+    for item in entries:
+        covered.update(item.covered)
+    checks = ", ".join(
+        f"{item.check} {item.examples}" + ("" if item.outcome == "passed" else f" ({item.outcome})")
+        for item in entries
+    )
+    found = [f"{kernel}: {checks} in {sum(item.seconds for item in entries):.1f} s"]
+    if covered:
+        found.append("  covered " + ", ".join(f"{name} {n}" for name, n in sorted(covered.items())))
+    for item in entries:
+        found += [f"  {name} on {n} of {item.examples} cases" for name, n in item.counts.items()]
+    return found
+
+
+def write(
+    entries: Sequence[Entry], *, lane: str, profile: str, seconds: float, path: Path = PATH
+) -> Path:
+    """Write the machine-readable summary; `seconds` is the run's wall time."""
+    ordered = sorted(entries, key=lambda item: (item.kernel, item.check))
+    data = {
+        "format": FORMAT,
+        "lane": lane,
+        "profile": profile,
+        "seconds": round(seconds, 1),
+        "versions": _versions(),
+        "entries": [asdict(item) for item in ordered],
+    }
+    # JSON has no infinity: msgspec writes null.
+    saving.save(path, msgspec.json.format(msgspec.json.encode(data), indent=1) + b"\n")
+    return path
+
+
+def _versions() -> dict[str, str]:
+    from bitproof.harness.targets.versions import libraries
+
+    return {"machine": platform.machine(), **libraries()}

@@ -1,0 +1,256 @@
+"""Lets Hypothesis look for a case that a check rejects, and shrinks it.
+
+Used by the properties, by the command line and by the fault runs; knows nothing of pytest.
+"""
+
+from __future__ import annotations
+
+import collections
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from hypothesis import HealthCheck, Phase, Verbosity, given, seed, settings
+from hypothesis.errors import FlakyFailure, HypothesisException
+
+from bitproof.harness import checks
+from bitproof.harness.case import Case, Inputs, build, covered
+from bitproof.harness.checks import invariances
+from bitproof.harness.errors import SpecError
+from bitproof.harness.lanes.base import Lane
+from bitproof.harness.outcomes import Finding, Findings, Outcome, one_line
+from bitproof.harness.search.draws import STEADY
+from bitproof.harness.spec import Invariance, KernelSpec
+
+
+@dataclass(kw_only=True)
+class Search:
+    """What a search did: examples by outcome, what the cases covered, and the smallest failing one.
+
+    `captured` where its one case is a user's, to which not every invariance has to apply.
+    """
+
+    check: str
+    kernel: str
+    outcomes: collections.Counter[Outcome] = field(default_factory=collections.Counter)
+    covered: collections.Counter[str] = field(default_factory=collections.Counter)
+    measures: dict[str, float] = field(default_factory=dict)
+    counts: collections.Counter[str] = field(default_factory=collections.Counter)
+    reasons: set[str] = field(default_factory=set)
+    demanded: bool = False
+    captured: bool = False
+    unable: str = ""
+    seconds: float = 0.0
+    case: Case | None = None
+    inputs: Inputs | None = None
+    findings: Findings | None = None
+
+    @property
+    def examples(self) -> int:
+        """Cases judged before any failure was shrunk."""
+        return self.outcomes.total()
+
+    @property
+    def outcome(self) -> Outcome:
+        """The verdict on the whole search: a defect if any, else passed if anything passed and means it."""
+        if self.findings is not None:
+            return self.findings.outcome
+        if self.unable:
+            return Outcome.UNSUPPORTED
+        if self.undemonstrated:
+            return Outcome.NOT_DEMONSTRATED
+        ranking = (
+            Outcome.PASSED,
+            Outcome.NOT_DEMONSTRATED,
+            Outcome.OUT_OF_RESOURCES,
+            Outcome.UNSUPPORTED,
+            Outcome.REFUSED,
+        )
+        return next((o for o in ranking if self.outcomes[o]), Outcome.NOT_DEMONSTRATED)
+
+    @property
+    def undemonstrated(self) -> str:
+        """Why what passed shows too little, "" where it does not.
+
+        A control that varied on no output shows nothing, and where the claim says which have to vary
+        (`demanded`), on one of them; each invariance has to apply somewhere.
+        """
+        if not self.outcomes[Outcome.PASSED] or not self.counts:
+            return ""
+        if self.check == "invariances" and self.captured:
+            return ""
+        if self.check == "invariances" or self.demanded:
+            idle = sorted(name for name, count in self.counts.items() if not count)
+            return f"never {idle[0]}" if idle else ""
+        return "" if self.counts.total() else "its control never varied"
+
+
+# Further cases that are drawn, and judged if they show an invariance that applied to none before.
+_FURTHER = 200
+
+Execute = Callable[[Case], tuple[Inputs, Findings]]
+
+
+class _Rejected(Exception):
+    """Carries a failing case through Hypothesis."""
+
+
+# Whatever the profile: a first call compiles for many seconds, so that no deadline and no judgement of
+# speed makes sense; one failure is worked on, and we word it.
+_ALWAYS: dict[str, Any] = {
+    "deadline": None,
+    "suppress_health_check": (HealthCheck.too_slow, HealthCheck.data_too_large),
+    "report_multiple_bugs": False,
+    "print_blob": False,
+    "verbosity": Verbosity.quiet,
+}
+
+
+def drawn(spec: KernelSpec, examples: int) -> list[Case]:
+    """Up to `examples` cases of the spec's strategy, the simplest first: the same ones in every process.
+
+    SpecError where the strategy cannot make any.
+    """
+    found: list[Case] = []
+    chosen = settings(
+        backend=STEADY,
+        database=None,
+        derandomize=True,
+        deadline=None,
+        max_examples=examples,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+        verbosity=Verbosity.quiet,
+    )
+
+    def draw(case: Case) -> None:
+        found.append(case)
+
+    try:
+        chosen(seed(f"drawn {spec.name}")(given(spec.drawn())(draw)))()
+    except HypothesisException as error:
+        raise _undrawable(spec, error) from error
+    return found
+
+
+def _undrawable(spec: KernelSpec, error: HypothesisException) -> SpecError:
+    return SpecError(f"spec {spec.name!r}: its cases cannot be drawn: {one_line(error)}")
+
+
+def search(
+    spec: KernelSpec,
+    check: str,
+    lane: Lane,
+    *,
+    max_examples: int,
+    shrink: bool = True,
+    base: settings | None = None,
+    execute: Execute | None = None,
+    seconds: float | None = None,
+) -> Search:
+    """Judge up to `max_examples` drawn cases; stop at the first defect, shrunk unless told otherwise.
+
+    Where an invariance applied to none of them, cases to which it does are looked for among some more.
+    After `seconds` no further case is begun, the first apart; a defect is shrunk all the same. Where `base`
+    is derandomised, the cases are the same ones in every process. A failure that does not repeat is a finding
+    too: the kernel gave two answers to one case. `execute` judges one case; by default that happens here, see
+    `isolation` for elsewhere.
+    """
+    demanded = check == "reproducibility" and bool(spec.reproducible.varies)
+    result = Search(check=check, kernel=spec.name, demanded=demanded)
+    began = time.perf_counter()
+
+    def here(case: Case) -> tuple[Inputs, Findings]:
+        inputs = build(case, lane.device)
+        return inputs, checks.run(check, spec, inputs, lane)
+
+    execute = execute or here
+    result.unable = checks.unable(check, spec, lane)
+    if result.unable:
+        result.reasons.add(result.unable)
+        return result
+
+    def missing() -> list[Invariance]:
+        named = spec.invariances if check == "invariances" else ()
+        return [one for one in named if not result.counts[f"{one.name} applied"]]
+
+    further = False  # whether only cases that show what is missing are judged
+
+    def judge(case: Case) -> None:
+        late = seconds is not None and time.perf_counter() - began > seconds
+        if late and result.examples and result.findings is None:
+            return  # Hypothesis cannot be told to draw no more, but drawing costs a millisecond
+        if further and result.findings is None:
+            inputs = build(case, torch.device("cpu"))
+            if not any(invariances.applied(one, inputs) for one in missing()):
+                return
+        inputs, findings = execute(case)
+        if result.findings is None:
+            result.outcomes[findings.outcome] += 1
+            result.covered.update(covered(case))
+            if findings.reason:
+                result.reasons.add(findings.reason)
+            for name, value in findings.measures.items():
+                result.measures[name] = max(value, result.measures.get(name, value))
+            result.counts.update(findings.counts)
+        if findings.outcome.is_defect:
+            result.case, result.inputs, result.findings = case, inputs, findings
+            raise _Rejected
+
+    identity = f"{check} {spec.name}"
+    # As Hypothesis' pytest plugin does for each test: examples are kept for each kernel and check apart.
+    judge._hypothesis_internal_add_digest = identity.encode()  # type: ignore[attr-defined]
+    phases = (Phase.reuse, Phase.generate, Phase.shrink) if shrink else (Phase.generate,)
+    base = base or settings()
+    backend = STEADY if base.derandomize else base.backend
+
+    def look(examples: int, purpose: str) -> None:
+        chosen = settings(base, max_examples=examples, phases=phases, backend=backend, **_ALWAYS)
+        drawing = given(spec.drawn())(judge)
+        if base.derandomize:  # Hypothesis would derive a seed from the very text of `judge`
+            drawing = seed(purpose)(drawing)
+        chosen(drawing)()
+
+    try:
+        look(max_examples, identity)
+        if missing():
+            further = True
+            look(_FURTHER, f"{identity} further")
+    except _Rejected:
+        _narrow(result, execute)
+    except FlakyFailure:
+        if result.findings is None:
+            raise
+        result.findings = _unsteady(result.findings)
+    except HypothesisException as error:
+        raise _undrawable(spec, error) from error
+    result.seconds = time.perf_counter() - began
+    return result
+
+
+def _narrow(result: Search, execute: Execute) -> None:
+    """Try the case that holds only the offending element's inputs, where the case knows how."""
+    narrow = getattr(result.case, "narrow", None)
+    if narrow is None or result.findings is None:
+        return
+    for finding in result.findings.findings:
+        smaller = narrow(finding.output, finding.index) if finding.index is not None else None
+        if smaller is None:
+            continue
+        inputs, findings = execute(smaller)
+        if findings.outcome is result.findings.outcome:
+            result.case, result.inputs, result.findings = smaller, inputs, findings
+            return
+
+
+def _unsteady(findings: Findings) -> Findings:
+    note = Finding(
+        summary="the same case passed when it was judged again: the kernel is not steady"
+    )
+    return Findings(
+        outcome=findings.outcome,
+        findings=(*findings.findings, note),
+        measures=findings.measures,
+    )

@@ -1,0 +1,191 @@
+"""The gated delta rule under test: GDN2 (vector gates) and KDA (one beta), by chunks and token by token.
+
+A backward pass is a kernel under test of its own, `..._vjp`: its outputs are gradients, its oracle the
+adjoint of the recurrence, and every check applies to it as it stands.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from bitproof.harness.bounds.norms import storage_model
+from bitproof.harness.spec import Accepted, Bitwise, KernelSpec, Lowering, Params, Storage
+from bitproof.kernels.delta import (
+    chunk_bwd as delta_backward,
+)
+from bitproof.kernels.delta import (
+    chunk_fwd as delta_chunk,
+)
+from bitproof.kernels.delta import (
+    faults as delta_faults,
+)
+from bitproof.kernels.delta import (
+    invariances as delta_relations,
+)
+from bitproof.kernels.delta import (
+    recurrent as delta_recurrent,
+)
+from bitproof.kernels.delta import (
+    scaling as delta_scaling,
+)
+from bitproof.kernels.delta.cases import DeltaCase, delta_cases
+from bitproof.oracles.delta import answers as delta_rule
+from bitproof.oracles.precision import BACKWARD, FORWARD, named
+
+# Operands in fp32, or kept in it by the policy, are multiplied as tf32, which the model does too.
+_LOWERING = Lowering(
+    supports=("sm_90",),
+    alone=True,
+    products=("tf32",),
+    accepted=(
+        Accepted(
+            hazard="undefined register",
+            because="ptxas 12.8 makes such code, and on a card the launchers refuse to run with it",
+            targets=("sm_90",),
+        ),
+    ),
+    most=3,
+)
+
+_STORED = storage_model(
+    4.0,
+    because="a kernel rounds what the model rounds, on last bits that its fp32 sums decide; the farthest "
+    "of eight samples is exceeded fourfold by none",
+)
+_BY_TOKEN = storage_model(
+    1.0,
+    because="nothing is stored between tokens; the floor holds the output's rounding and fp32's",
+)
+_OUTPUTS = {"o": _STORED, "final_state": _STORED}
+_GRADIENTS = ("dq", "dk", "dv", "dg", "d_initial_state")
+_OF_PARAMETERS = ("dA_log", "ddt_bias")
+
+
+_OF_FORWARD = (*FORWARD, "o")
+_OF_BACKWARD = (*FORWARD, *BACKWARD, "gradient")
+
+
+def _stored(points: tuple[str, ...], params: Params) -> frozenset[str]:
+    return frozenset(points) - named(params["precision"]).fp32
+
+
+def _unwritten(params: Params) -> frozenset[str]:
+    """Log-decays have no parameters."""
+    return frozenset(_OF_PARAMETERS if params["gate"] == "log" else ())
+
+
+_RELATIONS = (
+    delta_relations.sequence_alone(),
+    delta_relations.sequences_permuted(),
+    delta_relations.empty_sequence_inserted(),
+    delta_relations.heads_permuted(),
+)
+_LAYOUT = delta_relations.states_transposed()
+_OF_OUTPUTS = (
+    delta_relations.future_cut_off(),
+    delta_scaling.values_scaled(),
+    delta_relations.nothing_written(),
+)
+_BY_CHUNK = (*_RELATIONS, *_OF_OUTPUTS, _LAYOUT, delta_relations.split(64))
+# Compiled code may add the products along K in another order for another layout: no claim of bits.
+_TOKEN_BY_TOKEN = (*_RELATIONS, *_OF_OUTPUTS, delta_relations.split(1))
+_OF_GRADIENTS = (
+    *_RELATIONS,
+    _LAYOUT,
+    delta_relations.gradients_of_a_prefix(),
+    delta_scaling.gradients_scaled(),
+    delta_relations.retained(),
+)
+_AS_GDN2 = delta_relations.scalar_gates()
+
+_forward = partial(
+    KernelSpec,
+    case=DeltaCase,
+    refuses=(ValueError,),
+    capturable=True,
+    resized=delta_relations.resized,
+    program=delta_relations.program,
+    lowering=_LOWERING,
+)
+_chunk = partial(
+    _forward,
+    run=delta_chunk.launch,
+    oracle=delta_rule.forward,
+    dtypes=delta_rule.forward_types,
+    bounds=_OUTPUTS,
+    storage=Storage(
+        points=_OF_FORWARD,
+        outputs=("o", "final_state"),
+        stored=partial(_stored, _OF_FORWARD),
+        model=delta_rule.model,
+        public=frozenset({"o"}),
+    ),
+    reproducible=Bitwise(shown_by=delta_faults.STATES[0].name),
+    invariances=_BY_CHUNK,
+    launches={"cuda": 200, "interpreter": 64},
+)
+_vjp = partial(
+    _forward,
+    run=delta_backward.launch,
+    oracle=delta_rule.vjp,
+    dtypes=delta_rule.gradient_types,
+    reproducible=Bitwise(shown_by=delta_faults.GRADIENTS[0].name),
+    unwritten=_unwritten,
+    invariances=_OF_GRADIENTS,
+    launches={"cuda": 80, "interpreter": 40},
+)
+_gradient_storage = partial(
+    Storage,
+    points=_OF_BACKWARD,
+    stored=partial(_stored, _OF_BACKWARD),
+    model=delta_rule.gradient_model,
+    public=frozenset({"gradient"}),
+)
+_recurrent = partial(
+    _forward,
+    run=delta_recurrent.launch,
+    oracle=delta_rule.recurrent,
+    dtypes=delta_rule.forward_types,
+    bounds={"o": _BY_TOKEN, "final_state": _BY_TOKEN},
+    reproducible=Bitwise(shown_by=delta_faults.TOKENS[0].name),
+    invariances=_TOKEN_BY_TOKEN,
+    launches={"cuda": 200, "interpreter": 64},
+)
+
+GDN2_CHUNK = _chunk(
+    name="gdn2_chunk",
+    cases=partial(delta_cases, kind="gdn2", chunked=True, gradient=False),
+    faults=(*delta_faults.STATES, *delta_faults.WITHIN),
+)
+GDN2_CHUNK_VJP = _vjp(
+    name="gdn2_chunk_vjp",
+    cases=partial(delta_cases, kind="gdn2", chunked=True, gradient=True),
+    bounds=dict.fromkeys((*_GRADIENTS, *_OF_PARAMETERS, "db", "dw"), _STORED),
+    storage=_gradient_storage(outputs=(*_GRADIENTS, "db", "dw")),
+    faults=delta_faults.GRADIENTS,
+)
+GDN2_RECURRENT = _recurrent(
+    name="gdn2_recurrent",
+    cases=partial(delta_cases, kind="gdn2", chunked=False, gradient=False),
+    faults=delta_faults.TOKENS,
+)
+KDA_CHUNK = _chunk(
+    name="kda_chunk",
+    invariances=(*_BY_CHUNK, _AS_GDN2),
+    cases=partial(delta_cases, kind="kda", chunked=True, gradient=False),
+    faults=(*delta_faults.STATES[:1], *delta_faults.SCALAR),
+)
+KDA_CHUNK_VJP = _vjp(
+    name="kda_chunk_vjp",
+    invariances=(*_OF_GRADIENTS, _AS_GDN2),
+    cases=partial(delta_cases, kind="kda", chunked=True, gradient=True),
+    bounds=dict.fromkeys((*_GRADIENTS, *_OF_PARAMETERS, "dbeta"), _STORED),
+    storage=_gradient_storage(outputs=(*_GRADIENTS, "dbeta")),
+    faults=(*delta_faults.GRADIENTS[:1], *delta_faults.SCALAR_GRADIENTS),
+)
+KDA_RECURRENT = _recurrent(
+    name="kda_recurrent",
+    invariances=(*_TOKEN_BY_TOKEN, _AS_GDN2),
+    cases=partial(delta_cases, kind="kda", chunked=False, gradient=False),
+    faults=(*delta_faults.TOKENS[:1], *delta_faults.SCALAR_TOKENS),
+)
