@@ -23,7 +23,7 @@ from typing import Any
 CHECKOUT = Path(__file__).resolve().parent.parent
 VERSIONS = ("3.6.0", "3.7.0", "3.8.0", "3.9.0")
 TARGETS = "sm_80,sm_86,sm_89,sm_90,sm_100,sm_120,gfx942,gfx950"
-TESTS = ("tests/lowering", "tests/lanes/test_foreign.py")
+TESTS = ("tests/harness/lowering", "tests/harness/lanes/test_foreign.py")
 
 # (kernel, target or check) -> what came out.
 Verdicts = dict[tuple[str, str], str]

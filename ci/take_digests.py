@@ -5,7 +5,7 @@
 Runs every item of `digests` and `measurements`, each on its own so that one that fails costs only
 itself, and writes one JSON file: {format, versions, card, exact, measured, facts}. The default is
 $OUT/digests.json where OUT is set, else the committed table, harness/lanes/interpreter/digests.json,
-which `tests/lanes/test_digests.py` compares with the lane.
+which `tests/harness/lanes/interpreter/test_digests.py` compares with the lane.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from bitproof.harness import case as cases
 from bitproof.harness.case import Case
 from bitproof.harness.lanes.arena import bits
 from bitproof.harness.subjects.discovery import Found, find
-from tests.strategies.drawing import STEADY
+from tests.harness.strategies.drawing import STEADY
 
 FOUND = find()
 CPU = torch.device("cpu")

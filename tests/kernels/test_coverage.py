@@ -15,7 +15,7 @@ from bitproof.harness.subjects.planting import plant
 from bitproof.kernels.quantise.casts import CastCase
 from bitproof.kernels.quantise.kv_cases import StoreCase
 from bitproof.kernels.quantise.matrices import MatrixCase
-from tests.strategies.drawing import STEADY
+from tests.harness.strategies.drawing import STEADY
 
 MODULES = ("casts", "e2m1", "kv_store", "per_tensor_static", "per_token_group", "ue8m0")
 FOUND = {

@@ -18,7 +18,7 @@ from bitproof.harness.strategies.gates import Gates
 from bitproof.harness.strategies.values import DTYPES
 from bitproof.kernels.delta import cases as delta_cases
 from bitproof.kernels.delta.cases import DeltaCase
-from tests.strategies.drawing import STEADY, smallest
+from tests.harness.strategies.drawing import STEADY, smallest
 
 CPU = torch.device("cpu")
 EVERY = [

@@ -1,7 +1,7 @@
 """The hazards, as data: what each is called, what it means, where to read on, and how it is found.
 
-To add one: a name in `harness.spec.HAZARDS`, an entry here, and in `tests/lowering` a kernel that shows it
-and one that does not.
+To add one: a name in `harness.spec.HAZARDS`, an entry here, and in `tests/harness/lowering` a kernel that
+shows it and one that does not.
 """
 
 from __future__ import annotations

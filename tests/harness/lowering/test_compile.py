@@ -18,10 +18,10 @@ from bitproof.harness.lowering.findings import Reading
 from bitproof.harness.lowering.reach import covering
 from bitproof.harness.subjects.discovery import Found
 from bitproof.harness.targets import architectures as targets
-from tests.lowering.conftest import KERNELS
+from tests.harness.lowering.conftest import KERNELS
 
 Read = Callable[[str, str], Reading]
-CHECKOUT = Path(__file__).resolve().parents[2]
+CHECKOUT = Path(__file__).resolve().parents[3]
 
 
 def test_a_compiler_that_dies_has_refused(read: Read) -> None:

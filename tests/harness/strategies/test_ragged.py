@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bitproof.harness.strategies import ragged
-from tests.strategies.drawing import smallest
+from tests.harness.strategies.drawing import smallest
 
 SIZES = ragged.sizes(groups=5, most=40, block=16)
 KINDS = (

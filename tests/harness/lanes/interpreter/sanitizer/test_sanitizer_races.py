@@ -6,7 +6,7 @@ import triton
 import triton.language as tl
 
 from bitproof.harness.lanes.interpreter.sanitizer.sanitizer import Sanitizer
-from tests.lanes.marking import only
+from tests.harness.lanes.interpreter.marking import only
 
 
 @triton.jit

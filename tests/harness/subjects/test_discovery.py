@@ -12,7 +12,7 @@ import pytest
 from bitproof.harness.errors import UsageError
 from bitproof.harness.subjects import discovery
 
-CHECKOUT = Path(__file__).resolve().parents[2]
+CHECKOUT = Path(__file__).resolve().parents[3]
 BUILT_IN = [
     *("cast_bf16", "cast_e4m3", "cast_e5m2", "cast_fp16", "dsrelu_atomic", "dsrelu_bf16"),
     *("dsrelu_fp8", "e2m1_group", "gdn2_chunk", "gdn2_chunk_vjp", "gdn2_recurrent", "kda_chunk"),

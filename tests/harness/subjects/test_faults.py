@@ -206,5 +206,5 @@ def test_edited_sources_are_files_outside_the_checkout() -> None:
     module = sys.modules[planted.run.__module__]
     path = Path(str(module.__file__))
     assert path.is_file()
-    assert not path.is_relative_to(Path(__file__).resolve().parents[2])
+    assert not path.is_relative_to(Path(__file__).resolve().parents[3])
     assert Launch() == planted.launch_of({})

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from bitproof.harness.case import Launch
 from bitproof.harness.strategies import floats, launches, sizes
 from bitproof.harness.strategies.values import CAST_KINDS, QUANTISER_KINDS, Values, values
-from tests.strategies.drawing import STEADY, smallest
+from tests.harness.strategies.drawing import STEADY, smallest
 
 
 def test_launches_shrink_to_the_default():

@@ -17,7 +17,7 @@ from bitproof.harness.lowering.rules.evidence import Subject
 from bitproof.harness.outcomes import Outcome
 from bitproof.harness.spec import HAZARDS, Accepted, Lowering
 from bitproof.harness.subjects.discovery import Found
-from tests.lowering.hazards import PAIRS
+from tests.harness.lowering.hazards import PAIRS
 
 Read = Callable[[str, str], Reading]
 

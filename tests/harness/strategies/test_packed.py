@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bitproof.harness.strategies import packed
-from tests.strategies.drawing import STEADY, smallest
+from tests.harness.strategies.drawing import STEADY, smallest
 
 LENGTHS = packed.lengths(sequences=5, most=320)
 KINDS = (

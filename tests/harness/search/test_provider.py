@@ -43,7 +43,7 @@ def drawn(tmp_path: Path):
     (tmp_path / "constants.py").write_text(CONSTANTS)
 
     def run(backend: str, *more: str) -> str:
-        checkout = str(Path(__file__).resolve().parents[2])
+        checkout = str(Path(__file__).resolve().parents[3])
         script = f"import sys; sys.path[:0] = [{str(tmp_path)!r}, {checkout!r}]\n{DRAW}"
         return subprocess.run(
             [sys.executable, "-c", script, backend, *more],

@@ -25,10 +25,11 @@ from bitproof.harness.search import falsify
 from bitproof.harness.spec import Bitwise, Fault, KernelSpec
 from bitproof.harness.subjects.discovery import Found, find
 from bitproof.harness.subjects.planting import plant
+from tests.harness import capturing
 from tests.harness.capturing import FAULTS
 from tests.harness.plain import CASE, PlainLane, RowsCase, scaled, scaled_oracle, variant
 
-CAPTURING = str(Path(__file__).with_name("capturing.py"))
+CAPTURING = str(Path(capturing.__file__))
 SHOWN = [fault for fault in FAULTS if fault.caught_by == "graphs"]
 
 Replay = Callable[[Inputs, Inputs], dict[str, Tensor]]

@@ -23,7 +23,7 @@ from bitproof.harness.outcomes import Outcome, classify
 from bitproof.harness.targets.architectures import target
 from tests.harness.plain import SPEC
 
-CHECKOUT = Path(__file__).resolve().parents[2]
+CHECKOUT = Path(__file__).resolve().parents[3]
 HAZARDS = CHECKOUT / "tests" / "lowering" / "hazards.py"
 
 # Compiles a cast for a target, assembles it for a card (0: for the target itself), and prints the PTX's

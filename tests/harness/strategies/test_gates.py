@@ -12,7 +12,7 @@ from bitproof.harness.errors import UsageError
 from bitproof.harness.strategies import floats, packed
 from bitproof.harness.strategies.gates import BOUNDS, KINDS, Gates, gates
 from bitproof.harness.strategies.values import DTYPES
-from tests.strategies.drawing import STEADY, smallest
+from tests.harness.strategies.drawing import STEADY, smallest
 
 CPU = torch.device("cpu")
 LENGTHS = (70, 1, 0, 40)

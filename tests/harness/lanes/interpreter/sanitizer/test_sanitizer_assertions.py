@@ -4,7 +4,7 @@ import torch
 import triton
 import triton.language as tl
 
-from tests.lanes.marking import only
+from tests.harness.lanes.interpreter.marking import only
 
 
 @triton.jit

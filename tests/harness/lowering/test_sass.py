@@ -21,7 +21,7 @@ from bitproof.harness.lowering.rules import table as rules
 from bitproof.harness.lowering.rules.evidence import Subject
 from bitproof.harness.subjects.discovery import find
 from bitproof.harness.targets.architectures import target
-from tests.lowering.conftest import KERNELS
+from tests.harness.lowering.conftest import KERNELS
 
 LOST = Path(__file__).parent / "code" / "lost_descriptor_sm_90_triton36.ptx"
 ENTRY = '\t.other\t_kernel,@"STO_CUDA_ENTRY STV_DEFAULT"\n'
