@@ -1,12 +1,12 @@
 """One set of cases judged on every lane: the verdicts, and the bits of inputs and outputs, must be equal.
 
-    python ci/verdicts.py draw FILE                     draw the cases, planted faults included
-    python ci/verdicts.py judge FILE --lane cuda        judge them on a lane, results into FILE
+    python -m tests.evidence.verdicts draw [FILE]                draw the cases, planted faults included
+    python -m tests.evidence.verdicts judge [FILE] --lane cuda   judge them on a lane, results into FILE
 
-A file holds rows {kernel, fault, check, case}; judging adds for the lane {outcome, inputs, outputs},
-the last two SHA-256 digests (any NaN counted as one; none for planted faults, whose outputs may hold
-whatever memory held). `tests/test_verdicts.py` judges the committed rows on the interpreter lane
-and compares them with what an H200 gave.
+A file, by default `verdicts.json` beside this one, holds rows {kernel, fault, check, case}; judging adds
+for the lane {outcome, inputs, outputs}, the last two SHA-256 digests (any NaN counted as one; none for
+planted faults, whose outputs may hold whatever memory held). `test_verdicts.py` judges the committed rows
+on the interpreter lane and compares them with what an H200 gave.
 """
 
 from __future__ import annotations
@@ -14,14 +14,11 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
-import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-CHECKOUT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(CHECKOUT))
-
+TABLE = Path(__file__).with_name("verdicts.json")
 EACH = 3  # cases drawn for each kernel and check
 
 Row = dict[str, Any]
@@ -31,7 +28,7 @@ def main() -> None:
     """Draw or judge, and say how many rows there are of each outcome."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("action", choices=("draw", "judge"))
-    parser.add_argument("file", type=Path)
+    parser.add_argument("file", type=Path, nargs="?", default=TABLE)
     parser.add_argument("--lane", default="interpreter")
     options = parser.parse_args()
     from bitproof.harness import lanes

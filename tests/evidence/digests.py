@@ -18,7 +18,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from ci import digest_kernels as kernels
+from tests.evidence import digest_kernels as kernels
 
 Array = npt.NDArray[Any]
 Item = Callable[["Machine"], dict[str, Any]]

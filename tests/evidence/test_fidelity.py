@@ -5,9 +5,10 @@ from pathlib import Path
 
 from triton.runtime.interpreter import InterpreterBuilder
 
-from bitproof.harness.lanes.interpreter import fidelity, overlay
+from bitproof.harness.lanes.interpreter import overlay
+from tests.evidence import fidelity
 
-DOCUMENT = Path(__file__).resolve().parents[4] / "docs" / "interpreter.md"
+DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "interpreter.md"
 
 
 def test_every_operation_is_in_exactly_one_list():

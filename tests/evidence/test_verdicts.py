@@ -1,13 +1,12 @@
 """The same cases on an H200 and here: the verdicts and the bits are equal.
 
-`tests/verdicts.json` holds drawn cases of every kernel and check, one for each planted fault, and what an
-H200 said of them (taken with `ci/verdicts.py`).
+`verdicts.json` holds drawn cases of every kernel and check, one for each planted fault, and what an H200
+said of them (`verdicts` takes them).
 """
 
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,9 +14,9 @@ import pytest
 from bitproof.harness import lanes
 from bitproof.harness.bounds import ExactBits
 from bitproof.harness.subjects.discovery import find
-from ci import verdicts
+from tests.evidence import verdicts
 
-DATA = json.loads(Path(__file__).with_name("verdicts.json").read_text(encoding="utf-8"))
+DATA = json.loads(verdicts.TABLE.read_text(encoding="utf-8"))
 KERNELS = sorted({row["kernel"] for row in DATA["rows"]})
 
 # Where the lanes may differ on a case, and why.

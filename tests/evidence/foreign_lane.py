@@ -1,6 +1,6 @@
 """Shows, on a card newer than sm_89, what sm_89's code does: the double rounding, and that the grid cures it.
 
-    python ci/gpu_foreign.py
+    python -m tests.evidence.foreign_lane
 
 Sweeps the bare cast to e4m3 and the one that rounds on the grid first over all 2^32 patterns, runs the
 properties of every fp8 quantiser, and takes the grid rounding out of each quantiser; all in lane
@@ -25,8 +25,7 @@ from functools import partial
 from importlib import metadata
 from pathlib import Path
 
-CHECKOUT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(CHECKOUT))
+CHECKOUT = Path(__file__).resolve().parents[2]
 
 FOREIGN, NATIVE = "cuda:sm_89", "cuda"
 GRID = "bitproof.kernels.quantise.grid"
@@ -89,7 +88,7 @@ def quantisers() -> list[str]:
 def edited(kernel: str, lane: str) -> Row:
     """A quantiser without its grid rounding: caught in the foreign lane, right in the native one."""
     expected = "failed" if lane == FOREIGN and TWICE else "passed"
-    got = last(run(__file__, "--planted", kernel, lane))
+    got = last(run("-m", "tests.evidence.foreign_lane", "--planted", kernel, lane))
     held = got.split(",")[0] == expected
     return f"{kernel} without grid rounding", lane, got, expected, held
 

@@ -13,9 +13,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bitproof.harness.lanes.interpreter.fidelity import BOUNDED
-from ci import digest_kernels as kernels
-from ci.digests import TYPES, Array, Item, Machine, hashed, tensor
+from tests.evidence import digest_kernels as kernels
+from tests.evidence.digests import TYPES, Array, Item, Machine, hashed, tensor
+from tests.evidence.fidelity import BOUNDED
 
 LOG2_E = np.uint32(0x3FB8AA3B).view(np.float32)
 

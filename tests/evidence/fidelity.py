@@ -1,8 +1,8 @@
 """How near the interpreter lane comes to compiled code, operation by operation.
 
 Every operation of Triton's interpreter is in exactly one of these sets, which a test keeps complete;
-docs/interpreter.md says the same to a reader. The evidence is the committed table `digests.json`,
-taken on an H200 by `ci/take_digests.py`.
+docs/interpreter.md says the same to a reader. The evidence is the table `digests.json`, which
+`take_digests` took on an H200.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """Take the digests that the interpreter lane is held against, on the GPU of this machine.
 
-    python ci/take_digests.py [FILE] [--lane interpreter] [--no-sweeps]
+    python -m tests.evidence.take_digests [FILE] [--lane interpreter] [--no-sweeps]
 
 Runs every item of `digests` and `measurements`, each on its own so that one that fails costs only
 itself, and writes one JSON file: {format, versions, card, exact, measured, facts}. The default is
-$OUT/digests.json where OUT is set, else the committed table, harness/lanes/interpreter/digests.json,
-which `tests/harness/lanes/interpreter/test_digests.py` compares with the lane.
+$OUT/digests.json where OUT is set, else the committed table, `digests.json` beside this file, which
+`test_digests.py` compares with the lane.
 """
 
 from __future__ import annotations
@@ -20,9 +20,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-CHECKOUT = Path(__file__).resolve().parent.parent
-TABLE = CHECKOUT / "harness/lanes/interpreter/digests.json"
-sys.path.insert(0, str(CHECKOUT))
+TABLE = Path(__file__).with_name("digests.json")
 
 
 def main() -> int:
@@ -35,7 +33,7 @@ def main() -> int:
     os.environ["TRITON_INTERPRET"] = "1" if options.lane == "interpreter" else "0"
 
     from bitproof.harness.targets.versions import libraries
-    from ci import digests, measurements
+    from tests.evidence import digests, measurements
 
     machine = on_card() if options.lane == "cuda" else interpreted()
     exact = digests.EXACT
@@ -85,7 +83,7 @@ def on_card() -> Any:
     """The machine that compiles for, and runs on, the present GPU."""
     import torch
 
-    from ci.digests import Machine
+    from tests.evidence.digests import Machine
 
     def launch(kernel: Any, grid: tuple[int, ...], args: tuple[Any, ...], fused: bool) -> None:
         kernel[grid](*args, enable_fp_fusion=fused)
@@ -99,7 +97,7 @@ def interpreted() -> Any:
     import torch
 
     from bitproof.harness.lanes.interpreter import overlay, state
-    from ci.digests import Machine
+    from tests.evidence.digests import Machine
 
     overlay.install()
 

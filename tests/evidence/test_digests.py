@@ -6,7 +6,7 @@ import re
 import pytest
 import triton
 
-from ci import digests, measurements, take_digests
+from tests.evidence import digests, measurements, take_digests
 
 TABLE = json.loads(take_digests.TABLE.read_text(encoding="utf-8"))
 EXACT = [name for name in digests.EXACT if not name.startswith("sweep")]
