@@ -43,7 +43,7 @@ class Reading:
 
     triton       the version that compiled it
     reached      the distinct specialisations that drawn cases reached
-    compiled     those that were compiled and read (see `reach`)
+    compiled     those that were compiled and read (see `specialisations`)
     unseen       values of types, constants, alignments or options that were in none of those
     uncompiled   those that were to be compiled and were neither made nor refused
     refusals     what the compiler refused

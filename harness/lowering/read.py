@@ -10,11 +10,11 @@ import triton
 from bitproof.harness.lowering.emulator.memory import NotModelled
 from bitproof.harness.lowering.findings import Hazard, Reading
 from bitproof.harness.lowering.probe import verdict
-from bitproof.harness.lowering.reach import Compiled, reach
 from bitproof.harness.lowering.readers import amdgcn, llir, ptx, sass, ttir
 from bitproof.harness.lowering.rules import computing
 from bitproof.harness.lowering.rules import table as rules
 from bitproof.harness.lowering.rules.evidence import Evidence, Subject
+from bitproof.harness.lowering.specialisations import Compiled, compile_reached
 from bitproof.harness.spec import KernelSpec
 from bitproof.harness.targets.architectures import Target
 
@@ -22,7 +22,7 @@ from bitproof.harness.targets.architectures import Target
 def read(spec: KernelSpec, target: Target, *, examples: int) -> Reading:
     """Compile `spec`'s kernels for what up to `examples` drawn cases reach, and apply every rule."""
     began = time.perf_counter()
-    reached = reach(spec, target, examples=examples)
+    reached = compile_reached(spec, target, examples=examples)
     hazards: dict[tuple[str, ...], Hazard] = {}
     conversions, atomics = set[str](), set[str]()
     for compiled in reached.compiled:

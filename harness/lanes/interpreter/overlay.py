@@ -26,7 +26,7 @@ SUBJECTS = (
     "booleans",
     "numerics.reductions",
     "numerics.dots",
-    "numerics.storage",
+    "numerics.atomics_and_padding",
     "access",
     "launches",
     "supplements",

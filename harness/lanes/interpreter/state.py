@@ -14,9 +14,9 @@ import numpy as np
 class Session:
     """What the overlay consults while one launch is interpreted.
 
-    `order` names the sequence in which the programs of the grid run (see `order.py`), `watch` is
-    the sanitizer that sees every access (see `sanitizer.py`) or None, `fence` what stops wild ones
-    where nobody watches (see `fence.py`) or None, `fp_fusion` says whether `a * b + c` contracts to
+    `order` names the sequence in which the programs of the grid run (see `order`), `watch` is
+    the sanitizer that sees every access (see `sanitizer`) or None, `fence` what stops wild ones
+    where nobody watches (see `sanitizer.fence`) or None, `fp_fusion` says whether `a * b + c` contracts to
     one fused multiply-add, as compiled code does when fusion is on.
     """
 

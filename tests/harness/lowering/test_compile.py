@@ -15,7 +15,7 @@ import pytest
 from bitproof.harness.errors import UsageError
 from bitproof.harness.lowering import compile
 from bitproof.harness.lowering.findings import Reading
-from bitproof.harness.lowering.reach import covering
+from bitproof.harness.lowering.specialisations import covering
 from bitproof.harness.subjects.discovery import Found
 from bitproof.harness.targets import architectures as targets
 from tests.harness.lowering.conftest import KERNELS

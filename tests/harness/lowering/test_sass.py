@@ -13,12 +13,12 @@ import pytest
 from triton import knobs
 
 from bitproof.harness.lowering.emulator.memory import NotModelled
-from bitproof.harness.lowering.reach import Compiled
 from bitproof.harness.lowering.read import subject_of
 from bitproof.harness.lowering.readers import ptx, sass
 from bitproof.harness.lowering.readers.code import Place
 from bitproof.harness.lowering.rules import table as rules
 from bitproof.harness.lowering.rules.evidence import Subject
+from bitproof.harness.lowering.specialisations import Compiled
 from bitproof.harness.subjects.discovery import find
 from bitproof.harness.targets.architectures import target
 from tests.harness.lowering.conftest import KERNELS

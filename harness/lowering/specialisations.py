@@ -69,7 +69,7 @@ class Reached:
     uncompiled: int = 0
 
 
-def reach(spec: KernelSpec, target: Target, *, examples: int) -> Reached:
+def compile_reached(spec: KernelSpec, target: Target, *, examples: int) -> Reached:
     """Run `spec`'s launcher on up to `examples` cases, compiling for `target`."""
     watcher = _Watcher(spec=spec)
     null_driver.install(target, watcher.launched)
