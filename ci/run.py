@@ -1,7 +1,7 @@
 """Sets up a virtual environment and runs one target; needs nothing but Python 3.11 or newer.
 
     python3 ci/run.py properties    the property suite: on the GPU if there is one, else interpreted
-    python3 ci/run.py tests         lint, types, and the tests of the harness itself
+    python3 ci/run.py tests         lint, types, imports, and the tests of the harness itself
     python3 ci/run.py nightly       what `ci/nightly.py` describes, on a machine with a GPU
 
 The environment is `.venv` unless `--venv` names another; it is made once and brought up to date on
@@ -27,10 +27,15 @@ STATIC = (
     ("ruff", "format", "--check", "."),
     ("mypy",),
 )
+CONTRACTS = (
+    "-c",
+    "from importlinter.cli import lint_imports_command as lint; lint()",
+    "--no-cache",
+)
 PYTEST = ("pytest", "-n", "auto")
 TARGETS = {
     "properties": (("-m", *PYTEST, "properties/"),),
-    "tests": (*(("-m", *tool) for tool in STATIC), ("-m", *PYTEST, "tests/")),
+    "tests": (*(("-m", *tool) for tool in STATIC), CONTRACTS, ("-m", *PYTEST, "tests/")),
     "nightly": (("ci/nightly.py",),),
 }
 

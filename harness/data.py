@@ -3,7 +3,7 @@
 Every generator is a function of a seed and of the element's index. The hash is the 32-bit finaliser
 "lowbias32" (C. Wellons, hash-prospector, 2018), evaluated on int64 words that never overflow, so that no
 device's rules for signed arithmetic or shifts have a say. Normal-looking values come from a fixed table of
-quantiles; no libm and no library generator is consulted.
+quantiles; no libm and no library generator is consulted. `bits` shows any tensor as its bit patterns.
 """
 
 from __future__ import annotations
@@ -15,6 +15,13 @@ import torch
 
 _MASK = 0xFFFFFFFF
 _QUANTILES = 4096
+# The integer type of each element size in bytes.
+INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+def bits(tensor: torch.Tensor) -> torch.Tensor:
+    """`tensor`'s bit patterns as integers of its width; same shape and memory."""
+    return tensor.view(INTEGERS[tensor.element_size()])
 
 
 def hashed(seed: int, start: int, count: int, device: torch.device) -> torch.Tensor:

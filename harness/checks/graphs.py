@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from torch import Tensor
 
 from bitproof.harness.case import Inputs
-from bitproof.harness.lanes.arena import bits
+from bitproof.harness.data import bits
 from bitproof.harness.lanes.base import Lane, Uncapturable, Variation, kept
 from bitproof.harness.outcomes import Finding, Findings, Outcome, judged, raised
 from bitproof.harness.report import compare

@@ -13,7 +13,8 @@ import dataclasses
 import torch
 
 from bitproof.harness.case import Inputs
-from bitproof.harness.lanes.arena import bits, unwritten
+from bitproof.harness.data import bits
+from bitproof.harness.lanes.arena import unwritten
 from bitproof.harness.lanes.base import Lane, Launched, Variation
 from bitproof.harness.outcomes import Finding, Findings, judged
 from bitproof.harness.spec import KernelSpec

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from bitproof.harness.case import Inputs
+from bitproof.harness.data import bits
 from bitproof.harness.errors import SpecError
-from bitproof.harness.lanes.arena import bits
 from bitproof.harness.lanes.base import Lane, Variation, kept
 from bitproof.harness.outcomes import Finding, Findings, judged
 from bitproof.harness.report import compare

@@ -13,8 +13,8 @@ from torch import Tensor
 
 from bitproof.harness.bounds import Bound, ExactBits, Judgement, is_float
 from bitproof.harness.case import Inputs
+from bitproof.harness.data import bits
 from bitproof.harness.errors import SpecError
-from bitproof.harness.lanes.arena import bits
 from bitproof.harness.lanes.base import Writer, parameters
 from bitproof.harness.outcomes import Finding, raised
 from bitproof.harness.spec import KernelSpec

@@ -10,10 +10,11 @@ from hypothesis.database import DirectoryBasedExampleDatabase
 
 from bitproof.harness import checks, lanes
 from bitproof.harness.spec import KernelSpec
+from bitproof.harness.strategies import sizes
 
 DEFAULT = "bitproof"
 CI = "bitproof-ci"
-NIGHTLY = "bitproof-nightly"
+NIGHTLY = sizes.NIGHTLY
 EXAMPLES = Path(".bitproof") / "examples"
 
 # How much of a spec's launch budget each profile spends.

@@ -9,7 +9,8 @@ from typing import Any
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from bitproof.harness.search import profiles
+# The Hypothesis profile whose runs have the time for large sizes.
+NIGHTLY = "bitproof-nightly"
 
 
 @cache
@@ -34,4 +35,4 @@ def length(
 def nightly() -> bool:
     """Whether this is the nightly profile on a GPU, with time for large sizes."""
     on_gpu = os.environ.get("BITPROOF_LANE", "").startswith("cuda")
-    return on_gpu and settings.get_current_profile_name() == profiles.NIGHTLY
+    return on_gpu and settings.get_current_profile_name() == NIGHTLY

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from bitproof.harness import data
 from bitproof.harness.case import Inputs, Launch
-from bitproof.harness.lanes.arena import bits
+from bitproof.harness.data import bits
 from bitproof.harness.spec import Invariance, Tensors
 from bitproof.harness.strategies import floats, launches
 from bitproof.harness.strategies.content import content, widened

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bitproof.harness.case import Launch, build, decode, encode
-from bitproof.harness.lanes.arena import bits
+from bitproof.harness.data import bits
 from bitproof.harness.strategies import floats
 from bitproof.harness.strategies.gates import Gates
 from bitproof.harness.strategies.values import DTYPES

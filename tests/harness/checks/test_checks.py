@@ -14,8 +14,8 @@ from torch import Tensor
 from bitproof.harness import case as cases
 from bitproof.harness import checks
 from bitproof.harness.bounds import exact_bits
+from bitproof.harness.data import bits
 from bitproof.harness.errors import EnvironmentUnfit, Refused, SpecError, Unsupported, UsageError
-from bitproof.harness.lanes.arena import bits
 from bitproof.harness.outcomes import Findings, Outcome
 from bitproof.harness.spec import CHECKS, Bitwise, Limit, Params, Tensors
 from tests.harness.erring import alone, kernel, negated
