@@ -176,13 +176,15 @@ def shares(profile: cProfile.Profile) -> dict[str, float]:
 
 def place(file: str) -> str:
     """What a source file is part of."""
-    path = Path(file)
-    if path.parent == CHECKOUT / "harness" / "lanes" / "interpreter":
+    path = Path(file).resolve()
+    if path.is_relative_to(CHECKOUT / "harness" / "lanes" / "interpreter"):
         return f"this lane: {path.stem}"
     for package in ("triton", "numpy", "torch"):
         if package in path.parts:
             return f"{package}: {path.stem}" if package == "triton" else package
-    return "the kernel" if path == Path(__file__) else "built in: numpy's loops and Python"
+    return (
+        "the kernel" if path == Path(__file__).resolve() else "built in: numpy's loops and Python"
+    )
 
 
 if __name__ == "__main__":

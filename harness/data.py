@@ -3,7 +3,7 @@
 Every generator is a function of a seed and of the element's index. The hash is the 32-bit finaliser
 "lowbias32" (C. Wellons, hash-prospector, 2018), evaluated on int64 words that never overflow, so that no
 device's rules for signed arithmetic or shifts have a say. Normal-looking values come from a fixed table of
-quantiles; no libm and no library generator is consulted. `bits` shows any tensor as its bit patterns.
+quantiles; no libm and no library generator is consulted.
 """
 
 from __future__ import annotations
