@@ -100,8 +100,17 @@ def _digest(found: Found, target: str, fault: str | None) -> str:
     for folder in (here, here.parent / "oracles"):
         digest.update(_sources(folder))
     module = Path(str(found.module.__file__))
-    digest.update(_sources(module.parent) if "." in found.module.__name__ else module.read_bytes())
+    in_package = "." in found.module.__name__
+    digest.update(_sources(_package(module.resolve())) if in_package else module.read_bytes())
     return digest.hexdigest()[:16]
+
+
+def _package(module: Path) -> Path:
+    """The outermost package that a module lies in: kernels use those of other folders."""
+    folder = module.parent
+    while (folder.parent / "__init__.py").exists():
+        folder = folder.parent
+    return folder
 
 
 @cache

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from bitproof.harness.errors import UsageError
 from bitproof.harness.lowering import compile
 from bitproof.harness.lowering.findings import Reading
 from bitproof.harness.lowering.specialisations import covering
-from bitproof.harness.subjects.discovery import Found
+from bitproof.harness.subjects.discovery import Found, find
 from bitproof.harness.targets import architectures as targets
 from tests.harness.lowering.conftest import KERNELS
 
@@ -58,6 +59,27 @@ def test_a_reading_is_kept_until_its_sources_change(
     monkeypatch.setattr(compile, "_sources", lambda folder: b"edited")
     compile.reading(found, "sm_90")
     assert asked == [("sm_90", None), ("sm_80", None), ("sm_90", "none"), ("sm_90", None)]
+
+
+def test_a_reading_follows_the_sources_of_other_folders_too(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A kernel that calls another family's functions is read again once those are edited."""
+    digested: list[Path] = []
+
+    def sources(folder: Path) -> bytes:
+        digested.extend(path.relative_to(CHECKOUT) for path in folder.rglob("*.py"))
+        return b""
+
+    def worker(target: str) -> Any:
+        return nullcontext(SimpleNamespace(read=lambda found, fault: reading))
+
+    reading = Reading(kernel="dsrelu_fp8", target="sm_90", triton="0")
+    monkeypatch.setattr(compile, "_worker", worker)
+    monkeypatch.setattr(compile, "_sources", sources)
+    monkeypatch.setattr(compile, "FOLDER", tmp_path)
+    compile.reading(find([], ["dsrelu_fp8"])[0], "sm_90")
+    assert {Path("kernels/dsrelu/gemm.py"), Path("kernels/quantise/groups.py")} <= set(digested)
 
 
 def test_readings_come_in_the_order_asked(
