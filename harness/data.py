@@ -1,9 +1,9 @@
 """Bits from a counter: input tensors out of integer arithmetic alone, the same on every device.
 
 Every generator is a function of a seed and of the element's index. The hash is the 32-bit finaliser
-"lowbias32" (C. Wellons, hash-prospector, 2018), evaluated on int64 words that never overflow, so that no
-device's rules for signed arithmetic or shifts have a say. Normal-looking values come from a fixed table of
-quantiles; no libm and no library generator is consulted.
+"lowbias32" (C. Wellons, hash-prospector, 2018). It is evaluated on int64 words that never overflow, so that
+no device's rules for signed arithmetic or shifts matter. Values that look normal come from a fixed table of
+quantiles; no libm and no library generator is used.
 """
 
 from __future__ import annotations
@@ -12,25 +12,19 @@ import functools
 import statistics
 
 import torch
+from torch import Tensor
 
 _MASK = 0xFFFFFFFF
 _QUANTILES = 4096
-# The integer type of each element size in bytes.
-INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
-def bits(tensor: torch.Tensor) -> torch.Tensor:
-    """`tensor`'s bit patterns as integers of its width; same shape and memory."""
-    return tensor.view(INTEGERS[tensor.element_size()])
-
-
-def hashed(seed: int, start: int, count: int, device: torch.device) -> torch.Tensor:
+def hashed(seed: int, start: int, count: int, device: torch.device) -> Tensor:
     """`count` hashed 32-bit words for counters `start`, `start + 1`, ...: int64 in [0, 2^32)."""
     first = start + _mix_int(seed)
     return _mix(torch.arange(first, first + count, dtype=torch.int64, device=device))
 
 
-def _mix(x: torch.Tensor) -> torch.Tensor:
+def _mix(x: Tensor) -> Tensor:
     """The hash of each word, in place: every large input goes through here."""
     x &= _MASK
     x ^= x >> 16
@@ -53,25 +47,28 @@ def _mix_int(x: int) -> int:
 
 
 def pick(seed: int, bound: int) -> int:
-    """One hashed integer in [0, bound); `bound` must be positive."""
+    """One hashed integer in [0, bound); ValueError for a bound that is not positive."""
     if bound <= 0:
         raise ValueError(f"pick needs a positive bound, got {bound}")
     return _mix_int(_mix_int(seed) ^ 0x5BD1E995) % bound
 
 
-def words_to_fp32(words: torch.Tensor) -> torch.Tensor:
+def words_to_fp32(words: Tensor) -> Tensor:
     """int64 words in [0, 2^32) reinterpreted as fp32 bit patterns."""
-    # The low half of each comes first in memory; a conversion of what is beyond int32 has no one meaning.
+    # The low half of each word comes first in memory. A conversion to int32 is undefined beyond its range.
     return words.contiguous().view(torch.int32)[..., ::2].contiguous().view(torch.float32)
 
 
-def uniform(words: torch.Tensor) -> torch.Tensor:
+def uniform(words: Tensor) -> Tensor:
     """Hashed words to fp32 multiples of 2^-23 in [-1, 1): exact in every arithmetic."""
     return ((words >> 8) - (1 << 23)).to(torch.float32) * 2.0**-23
 
 
-def log_uniform(words: torch.Tensor, low: int, high: int) -> torch.Tensor:
-    """Hashed words to fp32 of either sign with exponents uniform in [low, high], mantissa uniform."""
+def log_uniform(words: Tensor, low: int, high: int) -> Tensor:
+    """Hashed words to fp32 of either sign with exponents uniform in [low, high], mantissa uniform.
+
+    ValueError unless -126 <= low <= high <= 127.
+    """
     if not -126 <= low <= high <= 127:
         raise ValueError(f"log_uniform needs -126 <= low <= high <= 127, got {low} and {high}")
     sign = (words & 1) << 31
@@ -79,24 +76,32 @@ def log_uniform(words: torch.Tensor, low: int, high: int) -> torch.Tensor:
     return words_to_fp32(sign | exponent << 23 | words >> 9)
 
 
-def normal(words: torch.Tensor) -> torch.Tensor:
+def normal(words: Tensor) -> Tensor:
     """Hashed words to fp32 that look standard normal: a table of 4096 quantiles, signed.
 
-    All are multiples of 2^-16 below 4, so that sums of up to 64 are exact in fp32 whatever their order:
-    a claim about the order of additions is tested on `log_uniform`.
+    All are multiples of 2^-16 below 4, so that fp32 adds up to 64 of them exactly in any order. To test a
+    claim about the order of additions, use `log_uniform`.
     """
     table = _quantiles().to(words.device)
     return table[words & (_QUANTILES - 1)]
 
 
 @functools.cache
-def _quantiles() -> torch.Tensor:
+def _quantiles() -> Tensor:
     """Midpoint quantiles of N(0, 1), rounded to multiples of 2^-16 so that libm's last bits vanish."""
     gauss = statistics.NormalDist()
     steps = [round(gauss.inv_cdf((i + 0.5) / _QUANTILES) * 2**16) for i in range(_QUANTILES)]
     return torch.tensor(steps, dtype=torch.float32, device="cpu") * 2.0**-16
 
 
-def permutation(seed: int, count: int, device: torch.device) -> torch.Tensor:
-    """A permutation of range(count) as int64, decided by the hash alone (ties by index)."""
+def permutation(seed: int, count: int, device: torch.device) -> Tensor:
+    """A permutation of range(count) as int64, decided by the hash alone; ties keep the order of indices."""
     return torch.argsort(hashed(seed, 0, count, device), stable=True)
+
+
+INTEGER_OF_SIZE = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+def bits(tensor: Tensor) -> Tensor:
+    """`tensor`'s bit patterns as integers of its width; same shape and memory."""
+    return tensor.view(INTEGER_OF_SIZE[tensor.element_size()])

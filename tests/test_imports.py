@@ -37,7 +37,8 @@ FOREIGN = {
 # import when they are loaded, beside the standard library.
 LIGHT: dict[str, tuple[str, ...]] = {
     "bitproof/__init__.py": (),
-    "bitproof/plugin.py": ("pytest",),
+    "bitproof/options.py": (),
+    "bitproof/plugin.py": ("pytest", "bitproof.options"),
     "harness/__init__.py": (),
     "harness/errors.py": (),
     "harness/lanes/__init__.py": ("bitproof.harness.errors",),

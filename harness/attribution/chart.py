@@ -1,4 +1,4 @@
-"""Errors as horizontal bars in a PNG, by matplotlib, which is an optional part of the installation."""
+"""Draws errors as horizontal bars in a PNG, with matplotlib, which is an optional dependency."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from bitproof.harness.errors import EnvironmentUnfit, UsageError
-from bitproof.harness.report import files as saving
+from bitproof.harness.report import files
 
 
 def require(path: Path) -> None:
-    """UsageError for another kind of file than .png, EnvironmentUnfit where matplotlib is missing."""
+    """Raise UsageError for a file that is no .png, EnvironmentUnfit where matplotlib is missing."""
     if path.suffix.lower() != ".png":
         raise UsageError(f"--plot {path}: a plot is written as PNG: give a name that ends in .png")
     if importlib.util.find_spec("matplotlib") is None:
@@ -45,4 +45,4 @@ def save(
     axes[-1, 0].set_xlabel("relative RMS error, %")
     drawing = io.BytesIO()
     figure.savefig(drawing, format="png", dpi=150)
-    saving.save(path, drawing.getvalue())
+    files.save(path, drawing.getvalue())

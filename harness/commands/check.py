@@ -20,11 +20,10 @@ from bitproof.harness.commands.subject import status, subject
 from bitproof.harness.errors import UsageError
 from bitproof.harness.lanes.base import Lane
 from bitproof.harness.outcomes import Findings, Outcome
-from bitproof.harness.report import failure as reports
-from bitproof.harness.report import records
+from bitproof.harness.report import failure, records
 from bitproof.harness.report.records import Captured
 from bitproof.harness.search import falsify, profiles
-from bitproof.harness.search.falsify import Search
+from bitproof.harness.search.falsify import SearchResult
 from bitproof.harness.search.isolation import Careful
 from bitproof.harness.subjects.discovery import Found
 
@@ -83,7 +82,7 @@ def _caught(
     fault = next(one for one in found.spec.faults if one.name == name)
     if fault.caught_by in defects:
         return f"the planted fault was caught by {fault.caught_by}, as declared"
-    if lane.name not in fault.lanes:
+    if lanes.family(lane.name) not in fault.lanes:
         return f"the planted fault shows on {', '.join(fault.lanes)} only: {fault.because}"
     if fault.caught_by not in tried:
         return (
@@ -109,7 +108,7 @@ def _search(
     max_examples: int | None,
     seconds: int | None,
     fault: str | None,
-) -> Search:
+) -> SearchResult:
     """Draw cases under the default profile; a bar shows how many were judged."""
     profiles.register()
     profile = profiles.default()
@@ -134,6 +133,7 @@ def _search(
             base=settings.get_profile(profile),
             execute=execute,
             seconds=seconds,
+            scale=profiles.scale(lane.name),
         )
 
 
@@ -142,11 +142,11 @@ def _here(lane: Lane, found: Found, check: str, case: Any) -> tuple[Inputs, Find
     return inputs, checks.run(check, found.spec, inputs, lane)
 
 
-def _judge(found: Found, check: str, inputs: Inputs, lane: Lane) -> Search:
+def _judge(found: Found, check: str, inputs: Inputs, lane: Lane) -> SearchResult:
     """One check on captured tensors, as a search that had a single case."""
     began = time.perf_counter()
     findings = checks.run(check, found.spec, inputs, lane)
-    return Search(
+    return SearchResult(
         check=check,
         kernel=found.spec.name,
         outcomes=collections.Counter([findings.outcome]),
@@ -154,13 +154,12 @@ def _judge(found: Found, check: str, inputs: Inputs, lane: Lane) -> Search:
         counts=collections.Counter(findings.counts),
         reasons={findings.reason} if findings.reason else set(),
         seconds=time.perf_counter() - began,
-        captured=True,
         inputs=inputs,
         findings=findings if findings.outcome.is_defect else None,
     )
 
 
-def _line(result: Search) -> str:
+def _line(result: SearchResult) -> str:
     examples = f"{result.examples} example{'' if result.examples == 1 else 's'}"
     line = f"{result.check:<16} {result.outcome:<16} {examples} in {result.seconds:.1f} s"
     worst = result.measures.get("worst", 0.0)
@@ -173,7 +172,7 @@ def _line(result: Search) -> str:
 
 def _record(
     found: Found,
-    result: Search,
+    result: SearchResult,
     versions: dict[str, str],
     source: Captured | None,
     fault: str | None,
@@ -182,4 +181,4 @@ def _record(
     assert result.findings is not None
     failing = (found, result.check, result.inputs, result.findings, versions)
     path = records.save(*failing, captured=source, fault=fault)
-    click.echo(f"\n{reports.failure(*failing, path, fault=fault)}\nrecord    {path}\n")
+    click.echo(f"\n{failure.describe(*failing, path, fault=fault)}\nrecord    {path}\n")

@@ -142,11 +142,6 @@ def replay(file: Path, lane: str | None) -> int:
     default="0:0x100000000",
     help="Only the fp32 bit patterns from LO up to, not including, HI.",
 )
-@click.option(
-    "--resume/--fresh",
-    default=True,
-    help="Go on from where the same sweep was stopped (default), or start over.",
-)
 @_fault
 @_lane
 @_spec
@@ -154,7 +149,6 @@ def replay(file: Path, lane: str | None) -> int:
 def sweep(
     kernel: str,
     bits: str,
-    resume: bool,
     fault: str | None,
     lane: str | None,
     specs: tuple[str, ...],
@@ -163,9 +157,7 @@ def sweep(
     """Try KERNEL, an elementwise cast, on every fp32 bit pattern."""
     from bitproof.harness.commands import sweep
 
-    return sweep.run(
-        kernel, bits=bits, resume=resume, fault=fault, lane=lane, specs=specs, as_json=as_json
-    )
+    return sweep.run(kernel, bits=bits, fault=fault, lane=lane, specs=specs, as_json=as_json)
 
 
 @main.command()

@@ -12,8 +12,7 @@ from bitproof.harness.case import Inputs, build
 from bitproof.harness.commands import captured
 from bitproof.harness.commands.subject import planted, status
 from bitproof.harness.outcomes import Findings, Outcome
-from bitproof.harness.report import failure as reports
-from bitproof.harness.report import records
+from bitproof.harness.report import failure, records
 from bitproof.harness.report.records import Record
 from bitproof.harness.search.isolation import Careful
 from bitproof.harness.subjects.discovery import Found
@@ -33,7 +32,7 @@ def run(file: Path, *, lane: str | None) -> int:
     ]
     if findings.outcome.is_defect:
         click.echo(
-            reports.failure(
+            failure.describe(
                 found, record.check, inputs, findings, versions, file, fault=record.fault
             )
         )

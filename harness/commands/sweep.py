@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 import time
 from collections.abc import Sequence
@@ -19,20 +20,20 @@ from bitproof.harness.commands.subject import status, subject
 from bitproof.harness.errors import UsageError
 from bitproof.harness.lanes.base import Lane, LaunchFailed
 from bitproof.harness.outcomes import classify
-from bitproof.harness.report import records
+from bitproof.harness.report import files, records
 from bitproof.harness.subjects.discovery import Found
 from bitproof.harness.sweep import census
 from bitproof.harness.sweep.census import Census
-from bitproof.harness.sweep.stopped import Keeper
 from bitproof.harness.sweep.sweep import declared, sweep
 from bitproof.oracles import formats
+
+FOLDER = files.FOLDER / "sweeps"
 
 
 def run(
     kernel: str,
     *,
     bits: str,
-    resume: bool,
     fault: str | None,
     lane: str | None,
     specs: Sequence[str],
@@ -44,24 +45,27 @@ def run(
     found = subject(kernel, specs, fault)
     cast = declared(found.spec)
     here = lanes.present()
-    keeper = Keeper(found, here, low=low, high=high, fault=fault, fresh=not resume)
-    if keeper.position > low:
-        click.echo(f"going on from 0x{keeper.position:08x}, saved in {keeper.path}", err=True)
     began = time.perf_counter()
+    so_far = Census()
+
+    def look(position: int, census: Census) -> None:
+        nonlocal so_far
+        so_far = census
+        tell(position - low, f"{census.wrong:,} wrong")
+
     try:
-        with progress(kernel, high - low, keeper.position - low) as tell:
+        with progress(kernel, high - low) as tell:
             counted = sweep(
                 found,
                 here,
                 low=low,
                 high=high,
-                keeper=keeper,
-                tell=lambda position, so_far: tell(position - low, f"{so_far.wrong:,} wrong"),
+                tell=look,
             )
     except KeyboardInterrupt:
         click.echo(
-            f"bitproof: stopped at 0x{keeper.position:08x}, saved in {keeper.path}: "
-            "the same command goes on from there",
+            f"bitproof: interrupted after {so_far.tried:,} of {high - low:,} patterns, "
+            f"{so_far.wrong:,} wrong",
             err=True,
         )
         return INTERRUPTED
@@ -86,7 +90,9 @@ def run(
         "record": record,
     }
     text = json.dumps(plain, indent=2)
-    keeper.finish(text)
+    identity = json.dumps([fault, here.name, low, high])
+    digest = hashlib.sha256(identity.encode()).hexdigest()[:12]
+    files.save(FOLDER / f"{kernel}-{digest}.census.json", text.encode() + b"\n")
     if as_json:
         click.echo(text)
         return 1 if counted.wrong else 0

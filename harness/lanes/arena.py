@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from bitproof.harness.data import INTEGERS, bits
+from bitproof.harness.data import INTEGER_OF_SIZE, bits
 
 GUARD = 16384
 _ALIGN = 256
@@ -164,7 +164,7 @@ class Allocations(TorchFunctionMode):
             result.device != self._arena.device
             or result.layout is not torch.strided
             or result.grad_fn is not None
-            or result.element_size() not in INTEGERS
+            or result.element_size() not in INTEGER_OF_SIZE
         ):
             return False
         memory = result.untyped_storage()._cdata

@@ -29,7 +29,7 @@ import triton
 
 from bitproof.harness.errors import EnvironmentUnfit, UsageError
 from bitproof.harness.lowering.findings import Reading, Refusal
-from bitproof.harness.report import files as saving
+from bitproof.harness.report import files
 from bitproof.harness.subjects.discovery import Found
 from bitproof.harness.targets.versions import libraries
 
@@ -87,7 +87,7 @@ def reading(found: Found, target: str, *, fault: str | None = None) -> Reading:
         pass
     with _worker(target) as worker:
         made = worker.read(found, fault)
-    saving.save(path, msgspec.json.format(msgspec.json.encode(made)))
+    files.save(path, msgspec.json.format(msgspec.json.encode(made)))
     return made
 
 

@@ -11,7 +11,7 @@ from bitproof.harness.outcomes import Findings
 from bitproof.harness.subjects.discovery import Found
 
 
-def failure(
+def describe(
     found: Found,
     check: str,
     inputs: Inputs,
@@ -28,14 +28,14 @@ def failure(
     lines = [
         title,
         *findings.text.splitlines(),
-        f"case      {source(inputs)}",
+        f"case      {describe_inputs(inputs)}",
         f"versions  {where}",
     ]
     lines += [f"replay    bitproof replay {record}"]
     return "\n".join(lines)
 
 
-def source(inputs: Inputs) -> str:
+def describe_inputs(inputs: Inputs) -> str:
     """What inputs were made from: their case, or the shapes of captured tensors."""
     if inputs.case is None:
         shapes = ", ".join(f"{name} {tuple(t.shape)}" for name, t in sorted(inputs.tensors.items()))

@@ -14,7 +14,7 @@ from bitproof.harness import case as cases
 from bitproof.harness.case import Inputs
 from bitproof.harness.errors import UsageError
 from bitproof.harness.outcomes import Findings, Outcome
-from bitproof.harness.report import files as saving
+from bitproof.harness.report import files
 from bitproof.harness.subjects.discovery import Found, find
 
 FORMAT = 1
@@ -85,7 +85,7 @@ def save(
         fault=fault,
     )
     # JSON has no infinity: msgspec writes null, where json would write what nobody can read.
-    saving.save(path, msgspec.json.format(msgspec.json.encode(record, enc_hook=str)) + b"\n")
+    files.save(path, msgspec.json.format(msgspec.json.encode(record, enc_hook=str)) + b"\n")
     return path
 
 

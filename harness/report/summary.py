@@ -10,8 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from bitproof.harness.report import files as saving
-from bitproof.harness.search.falsify import Search
+from bitproof.harness.report import files
 
 FORMAT = 1
 PATH = Path(".bitproof") / "summary.json"
@@ -37,24 +36,6 @@ class Entry:
     seconds: float
     report: str
     record: str | None
-
-
-def entry(search: Search, *, report: str = "", record: Path | None = None) -> Entry:
-    """The entry of one finished search."""
-    return Entry(
-        kernel=search.kernel,
-        check=search.check,
-        outcome=str(search.outcome),
-        examples=search.examples,
-        outcomes={str(outcome): n for outcome, n in sorted(search.outcomes.items())},
-        covered=dict(sorted(search.covered.items())),
-        measures=search.measures,
-        counts=dict(sorted(search.counts.items())),
-        reasons=sorted(search.reasons),
-        seconds=round(search.seconds, 3),
-        report=report,
-        record=str(record) if record else None,
-    )
 
 
 def lines(entries: Sequence[Entry]) -> list[str]:
@@ -95,7 +76,7 @@ def write(
         "entries": [asdict(item) for item in ordered],
     }
     # JSON has no infinity: msgspec writes null.
-    saving.save(path, msgspec.json.format(msgspec.json.encode(data), indent=1) + b"\n")
+    files.save(path, msgspec.json.format(msgspec.json.encode(data), indent=1) + b"\n")
     return path
 
 

@@ -25,11 +25,10 @@ import msgspec
 from bitproof.harness import case as cases
 from bitproof.harness import checks, errors, lanes
 from bitproof.harness.case import Case, Inputs, build
-from bitproof.harness.errors import BitproofError, SpecError
+from bitproof.harness.errors import BitproofError, SpecError, describe
 from bitproof.harness.lanes.base import Lane
-from bitproof.harness.outcomes import Finding, Findings, Outcome, raised
-from bitproof.harness.report import files as saving
-from bitproof.harness.report import records
+from bitproof.harness.outcomes import Finding, Findings, Outcome
+from bitproof.harness.report import files, records
 from bitproof.harness.subjects.discovery import Found, find
 
 TIMEOUT = 300.0
@@ -57,7 +56,7 @@ class Careful:
     def __call__(self, found: Found, check: str, case: Case) -> tuple[Inputs, Findings]:
         """The inputs (see `described` for those of a child) and the findings of one case."""
         if self.journal is not None:
-            saving.save(self.journal, json.dumps(_request(found, check, case)).encode())
+            files.save(self.journal, json.dumps(_request(found, check, case)).encode())
         if not self.isolate:
             inputs = build(case, self.lane.device)
             findings = checks.run(check, found.spec, inputs, self.lane)
@@ -200,7 +199,7 @@ def _worded(error: Exception) -> dict[str, str]:
     """An error that no launch caused, for the parent to raise: ours as it is, others as the spec's."""
     if isinstance(error, BitproofError):
         return {"error": type(error).__name__, "text": str(error)}
-    return {"error": SpecError.__name__, "text": f"judging a case raised {raised(error)}"}
+    return {"error": SpecError.__name__, "text": f"judging a case raised {describe(error)}"}
 
 
 if __name__ == "__main__":

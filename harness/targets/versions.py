@@ -8,11 +8,12 @@ import platform
 import ml_dtypes
 import numpy as np
 import torch
+from packaging.version import Version
 
 
 def release(version: str) -> tuple[int, ...]:
     """(major, minor) of a version such as "3.9.0", to be compared with another."""
-    return tuple(int(part) for part in version.split("+")[0].split(".")[:2])
+    return Version(version).release[:2]
 
 
 def libraries() -> dict[str, str]:
