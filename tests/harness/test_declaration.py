@@ -18,7 +18,6 @@ from bitproof.harness.outcomes import Finding, Findings, Outcome, judged
 from bitproof.harness.search import falsify
 from tests.harness.plain import CASE, PlainLane, checked, variant
 
-
 CHECKOUT = Path(__file__).resolve().parents[2]
 
 
