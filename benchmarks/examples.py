@@ -70,7 +70,7 @@ def main() -> None:
     hypothesis.settings.load_profile(profiles.CI)
     lane = lanes.present()
     spec = find([], [options.kernel])[0].spec
-    drawn, drawing = draw(spec, options)
+    drawn, drawing = draw(spec, profiles.scale(lane.name), options)
     inputs = [cases.build(case, lane.device) for case in drawn]
 
     def settle() -> None:
@@ -142,7 +142,7 @@ def parse() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def draw(spec: Any, options: argparse.Namespace) -> tuple[list[Any], float]:
+def draw(spec: Any, scale: Any, options: argparse.Namespace) -> tuple[list[Any], float]:
     """The cases, and what drawing one costs in milliseconds."""
     from hypothesis import Phase, given, settings
 
@@ -153,7 +153,7 @@ def draw(spec: Any, options: argparse.Namespace) -> tuple[list[Any], float]:
 
     began = time.perf_counter()
     chosen = settings(max_examples=options.examples, phases=[Phase.generate])
-    chosen(given(spec.cases())(keep))()
+    chosen(given(spec.strategy(scale))(keep))()
     milliseconds = 1e3 * (time.perf_counter() - began) / len(drawn)
     if options.set:
         fields = {k: int(v) for k, v in (item.split("=") for item in options.set)}

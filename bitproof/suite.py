@@ -27,6 +27,7 @@ from bitproof.options import ask
 CACHE = Path(".bitproof") / "cache"
 PROPERTIES = (Path(__file__).parent / "properties").resolve()
 Judge = Callable[[str, Found], None]
+Conclude = Callable[[str, Found, Callable[[], summary.Entry]], None]
 
 
 class Suite:
@@ -105,14 +106,14 @@ class Suite:
         metafunc.parametrize("kernel", chosen, ids=[item.spec.name for item in chosen])
 
     @pytest.fixture
-    def judge(self, request: pytest.FixtureRequest) -> Judge:
-        """`judge(check, kernel)`: search for a failing case, report and record what is found."""
+    def conclude(self, request: pytest.FixtureRequest) -> Conclude:
+        """`conclude(what, kernel, judged)`: take up the entry that `judged()` makes, fail or skip by it."""
 
-        def judge(check: str, kernel: Found) -> None:
+        def conclude(what: str, kernel: Found, judged: Callable[[], summary.Entry]) -> None:
             try:
-                entry = self._judge(check, kernel)
+                entry = judged()
             except BitproofError as error:
-                text = f"{kernel.spec.name}: {check} cannot be judged: {error}"
+                text = f"{kernel.spec.name}: {what} cannot be judged: {error}"
                 raise pytest.fail.Exception(text, pytrace=False) from None
             request.node.user_properties.append(("bitproof", dataclasses.asdict(entry)))
             if entry.outcome in _FAILING or (
@@ -121,6 +122,15 @@ class Suite:
                 pytest.fail(entry.report, pytrace=False)
             if entry.outcome != Outcome.PASSED:
                 pytest.skip(entry.report or f"{entry.outcome}: {'; '.join(entry.reasons)}")
+
+        return conclude
+
+    @pytest.fixture
+    def judge(self, conclude: Conclude) -> Judge:
+        """`judge(check, kernel)`: search for a failing case, report and record what is found."""
+
+        def judge(check: str, kernel: Found) -> None:
+            conclude(check, kernel, lambda: self._judge(check, kernel))
 
         return judge
 
@@ -139,7 +149,6 @@ class Suite:
             execute=execute,
             max_examples=limit or profiles.examples(kernel.spec, check, lane.name, self._profile),
             seconds=ask(self._config, "seconds"),
-            scale=profiles.scale(lane.name),
         )
         report, path = "", None
         if result.findings is not None and result.inputs is not None:

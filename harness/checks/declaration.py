@@ -33,6 +33,7 @@ class Check:
     lacking  why a lane on the CPU cannot run it, such as "has no graphs"; "" where it can
     wanted   what a search has to have seen for its passing to mean something: names of counts in the
              findings, each with a way to tell whether inputs would show it
+    idle     what passing lacks where every count of the findings stayed at zero
     """
 
     name: str
@@ -41,3 +42,4 @@ class Check:
     applies: Callable[[KernelSpec], bool] = _always
     lacking: str = ""
     wanted: Callable[[KernelSpec], Mapping[str, Shows]] = _nothing
+    idle: str = "nothing that it counts was seen"

@@ -83,4 +83,10 @@ def list_wanted(spec: KernelSpec) -> Mapping[str, Shows]:
     return {f"control varied: {name}": None for name in spec.reproducible.varies}
 
 
-CHECK = Check(name="reproducibility", judge=check, launches=count_launches, wanted=list_wanted)
+CHECK = Check(
+    name="reproducibility",
+    judge=check,
+    launches=count_launches,
+    wanted=list_wanted,
+    idle="its control never varied",
+)

@@ -71,11 +71,11 @@ def run(
         outcomes.append(result.outcome)
     if fault is not None:
         defects = [name for name, one in zip(names, outcomes, strict=True) if one.is_defect]
-        click.echo(_caught(found, fault, names, defects, here))
+        click.echo(tell_caught(found, fault, names, defects, here))
     return status(outcomes)
 
 
-def _caught(
+def tell_caught(
     found: Found, name: str, tried: Sequence[str], defects: Sequence[str], lane: Lane
 ) -> str:
     """Whether the check that a planted fault names has caught it."""
@@ -133,7 +133,6 @@ def _search(
             base=settings.get_profile(profile),
             execute=execute,
             seconds=seconds,
-            scale=profiles.scale(lane.name),
         )
 
 

@@ -59,6 +59,11 @@ def family(name: str) -> str:
     return name.partition(":")[0]
 
 
+def named_assembler() -> str:
+    """The ptxas that TRITON_PTXAS_PATH has Triton use instead of its own; "" where it names none."""
+    return os.environ.get("TRITON_PTXAS_PATH", "")
+
+
 @functools.cache
 def gpus() -> int:
     """How many GPUs torch could use, asked of the driver's management library: no CUDA context is made."""

@@ -22,7 +22,7 @@ from bitproof.harness.errors import SpecError, one_line
 from bitproof.harness.lanes.base import Lane
 from bitproof.harness.outcomes import Finding, Findings, Outcome
 from bitproof.harness.report.summary import Entry
-from bitproof.harness.search import draws
+from bitproof.harness.search import draws, profiles
 from bitproof.harness.search.draws import STEADY
 from bitproof.harness.spec import KernelSpec
 
@@ -82,7 +82,7 @@ class SearchResult:
         idle = sorted(name for name in self.wanted if not self.counts[name])
         if idle:
             return f"never {idle[0]}"
-        return "" if self.counts.total() else "its control never varied"
+        return "" if self.counts.total() else checks.find(self.check).idle
 
     def entry(self, *, report: str = "", record: Path | None = None) -> Entry:
         """The entry of a run's summary, with the report and the record of a failure."""
@@ -165,7 +165,7 @@ def search(
     base: settings | None = None,
     execute: Execute | None = None,
     seconds: float | None = None,
-    scale: Scale = Scale(),
+    scale: Scale | None = None,
 ) -> SearchResult:
     """Judge up to `max_examples` drawn cases; stop at the first defect, shrunk unless told otherwise.
 
@@ -173,7 +173,7 @@ def search(
     After `seconds` no further case is begun, the first apart; a defect is shrunk all the same. Where `base`
     is derandomised, the cases are the same ones in every process. A failure that does not repeat is a finding
     too: the kernel gave two answers to one case. `execute` judges one case; by default that happens here, see
-    `isolation` for elsewhere.
+    `isolation` for elsewhere. `scale` is by default that of a run on `lane` under the profile that is loaded.
     """
     draws.register()
     wanted = checks.find(check).wanted(spec)
@@ -225,10 +225,11 @@ def search(
     phases = (Phase.reuse, Phase.generate, Phase.shrink) if shrink else (Phase.generate,)
     base = base or settings()
     backend = STEADY if base.derandomize else base.backend
+    strategy = spec.strategy(scale or profiles.scale(lane.name))
 
     def look(examples: int, purpose: str) -> None:
         chosen = settings(base, max_examples=examples, phases=phases, backend=backend, **_ALWAYS)
-        drawing = given(spec.strategy(scale))(judge)
+        drawing = given(strategy)(judge)
         if base.derandomize:  # Hypothesis would derive a seed from the very text of `judge`
             drawing = seed(purpose)(drawing)
         chosen(drawing)()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import platform
 
 import ml_dtypes
@@ -19,6 +18,7 @@ def release(version: str) -> tuple[int, ...]:
 def libraries() -> dict[str, str]:
     """Versions of python, torch, triton, numpy and ml_dtypes, and the fusion setting in force."""
     import triton
+    from triton import knobs
 
     return {
         "python": platform.python_version(),
@@ -26,5 +26,5 @@ def libraries() -> dict[str, str]:
         "triton": triton.__version__,
         "numpy": np.__version__,
         "ml_dtypes": ml_dtypes.__version__,
-        "fp_fusion": os.environ.get("TRITON_DEFAULT_FP_FUSION", ""),
+        "fp_fusion": str(int(knobs.language.default_fp_fusion)),
     }

@@ -17,7 +17,6 @@ the device.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -26,6 +25,7 @@ import torch
 import triton
 from torch import Tensor
 
+from bitproof.harness import lanes
 from bitproof.harness.spec import Params, Tensors
 from bitproof.harness.targets.versions import release
 from bitproof.oracles.precision import UPSTREAM, Precision, named
@@ -235,7 +235,7 @@ def require_assembler(device: torch.device, version: str) -> None:
     anywhere; see "undefined register" in docs/lowering.md.
     """
     spoilt = release(version) < (3, 8)
-    if device.type == "cuda" and spoilt and not os.environ.get("TRITON_PTXAS_PATH"):
+    if device.type == "cuda" and spoilt and not lanes.named_assembler():
         raise ValueError(
             f"Triton {version} carries ptxas 12.8, which assembles these kernels wrongly: use Triton 3.8 or "
             "newer, or let TRITON_PTXAS_PATH name ptxas 12.9 (triton/backends/nvidia/bin/ptxas-blackwell)"

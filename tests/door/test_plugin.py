@@ -19,7 +19,11 @@ from xdist.scheduler import WorkStealingScheduling
 
 from bitproof import plugin, suite
 from bitproof.harness import lanes
+from bitproof.harness.errors import SpecError
+from bitproof.harness.lowering import compile
+from bitproof.harness.lowering.findings import Reading
 from bitproof.harness.report import records
+from bitproof.harness.subjects.discovery import Found
 from bitproof.plugin import CHECKOUT, PROPERTIES
 
 pytest_plugins = "pytester"
@@ -272,6 +276,42 @@ def test_an_undemonstrated_claim_fails_the_nightly_run(run: Run, profile: str, r
     result.stdout.fnmatch_lines([f"*{sentence}"])
     entries = {entry["check"]: entry for entry in _summary()["entries"]}
     assert entries["reproducibility"]["outcome"] == "not demonstrated"
+
+
+LOWERING = (str(PROPERTIES / "test_lowering.py"), "-k", "test_lowering and sm_80")
+
+
+@pytest.mark.parametrize(("profile", "ret"), [("bitproof", 0), ("bitproof-nightly", 1)])
+def test_code_that_nothing_was_read_of_fails_the_nightly_run(
+    run: Run, environment: pytest.MonkeyPatch, profile: str, ret: int
+) -> None:
+    """As any other claim that was not demonstrated does; everywhere else it is a skip that says so."""
+    environment.setattr(compile, "reading", _nothing_compiled)
+    result = run(RIGHT, *LOWERING, "--hypothesis-profile", profile)
+    assert result.ret == ret
+    result.stdout.fnmatch_lines(["*right for sm_80, triton 0.0: nothing compiled"])
+    (entry,) = _summary()["entries"]
+    assert (entry["check"], entry["outcome"]) == ("lowering for sm_80", "not demonstrated")
+
+
+def _nothing_compiled(found: Found, target: str) -> Reading:
+    return Reading(kernel=found.spec.name, target=target, triton="0.0")
+
+
+def test_a_specs_mistake_is_one_sentence_where_other_targets_code_is_read(
+    run: Run, environment: pytest.MonkeyPatch
+) -> None:
+    """As in every other property: no traceback."""
+
+    def mistaken(found: Found, target: str) -> Reading:
+        raise SpecError(f"spec {found.spec.name!r}: its cases cannot be drawn")
+
+    environment.setattr(compile, "reading", mistaken)
+    result = run(RIGHT, *LOWERING)
+    assert result.ret == 1
+    sentence = "spec 'right': its cases cannot be drawn"
+    result.stdout.fnmatch_lines([f"right: lowering for sm_80 cannot be judged: {sentence}"])
+    assert not re.search("Traceback|exception", result.stdout.str())
 
 
 def test_ci_gets_the_same_cases_every_time(run: Run, environment: pytest.MonkeyPatch) -> None:

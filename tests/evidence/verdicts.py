@@ -51,7 +51,7 @@ def main() -> None:
 def draw(lane: Any) -> Iterator[Row]:
     """Passing cases of every kernel and check, and for every planted fault a case that shows it."""
     from bitproof.harness import case as cases
-    from bitproof.harness import checks
+    from bitproof.harness import checks, lanes
     from bitproof.harness.search import falsify, profiles
     from bitproof.harness.subjects import planting as faults
     from bitproof.harness.subjects.discovery import find
@@ -64,7 +64,7 @@ def draw(lane: Any) -> Iterator[Row]:
             for case in some(found.spec):
                 yield row(found.spec.name, None, check, cases.encode(case))
         for fault in found.spec.faults:
-            if lane.name not in fault.lanes:
+            if lanes.family(lane.name) not in fault.lanes:
                 continue
             spec = faults.plant(found, fault)
             budget = profiles.examples(spec, fault.caught_by, lane.name, profiles.DEFAULT)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -10,6 +11,9 @@ import torch
 from safetensors.torch import save_file
 
 from bitproof.harness import lanes
+from bitproof.harness.commands import check
+from bitproof.harness.subjects.discovery import Found
+from tests.harness import plain
 from tests.harness.command_line import FEW, PAIR, Bitproof, record_of, refused
 
 
@@ -155,3 +159,20 @@ def test_check_of_a_fault_ends_with_whether_it_was_caught(
     arguments = ("check", "scale_add", "--spec", PAIR, "--fault", "scales the sum")
     result = bitproof(*arguments, "--max-examples", "20", *options)
     assert said in result.stdout.splitlines()[-1]
+
+
+def test_a_fault_of_cards_is_to_be_caught_by_another_targets_code_as_well() -> None:
+    """Specs speak of families of lanes; on another family the reason is told."""
+    fault = dataclasses.replace(
+        plain.FAULTS[0], lanes=("cuda",), because="the interpreter has no such instruction"
+    )
+    spec = plain.variant(faults=(fault, *plain.FAULTS[1:]))
+    found = Found(spec=spec, reference="tests.harness.plain", module=plain)
+
+    def told(lane: str) -> str:
+        here = plain.PlainLane(name=lane)
+        return check.tell_caught(found, fault.name, [fault.caught_by], [], here)
+
+    assert told("cuda:sm_89") == told("cuda")
+    assert told("cuda:sm_89").endswith(f"was NOT caught by {fault.caught_by}, which is to catch it")
+    assert told("interpreter").endswith("on cuda only: the interpreter has no such instruction")

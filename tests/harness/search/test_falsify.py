@@ -16,6 +16,7 @@ from hypothesis import Phase, Verbosity, settings
 from hypothesis import strategies as st
 from hypothesis.database import InMemoryExampleDatabase
 
+from bitproof.harness.case import Scale
 from bitproof.harness.errors import Refused, SpecError, Unsupported
 from bitproof.harness.outcomes import Finding, Findings, Outcome, judged
 from bitproof.harness.search import falsify
@@ -358,6 +359,29 @@ def test_the_callers_phases_do_not_matter() -> None:
     """A profile that would skip shrinking still gets the smallest case."""
     base = settings(phases=[Phase.generate], derandomize=True, database=None)
     assert _search(variant(run=_wrong_from(3, 3)), base=base).case == RowsCase(rows=3, columns=3)
+
+
+@pytest.mark.parametrize(
+    ("lane", "given", "handed"),
+    [
+        ("interpreter", None, Scale()),
+        ("cuda:sm_89", None, Scale(on_card=True)),
+        ("interpreter", Scale(on_card=True, nightly=True), Scale(on_card=True, nightly=True)),
+    ],
+)
+def test_a_search_hands_its_lanes_scale_to_the_strategy(
+    lane: str, given: Scale | None, handed: Scale
+) -> None:
+    """Or the one that it is given; `cases` that take none are called without."""
+    seen: list[Scale] = []
+
+    def cases(*, scale: Scale) -> st.SearchStrategy[RowsCase]:
+        seen.append(scale)
+        return st.just(RowsCase())
+
+    where = PlainLane(name=lane)
+    falsify.search(variant(cases=cases), "agreement", where, max_examples=1, scale=given)
+    assert set(seen) == {handed}
 
 
 def _no_cases() -> st.SearchStrategy[RowsCase]:

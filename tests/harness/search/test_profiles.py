@@ -9,6 +9,7 @@ import sys
 import pytest
 from hypothesis import settings
 
+from bitproof.harness.case import Scale
 from bitproof.harness.search import profiles
 from bitproof.harness.spec import Bitwise
 from tests.harness.plain import scaled, variant
@@ -50,6 +51,30 @@ def test_profiles_can_be_registered_twice() -> None:
     profiles.register()
     assert settings.get_current_profile_name() == before
     assert settings.get_profile(profiles.CI).derandomize
+
+
+@pytest.mark.parametrize(
+    ("lane", "profile", "scale"),
+    [
+        ("interpreter", profiles.DEFAULT, Scale()),
+        ("interpreter", profiles.NIGHTLY, Scale()),
+        ("cuda", profiles.CI, Scale(on_card=True)),
+        ("cuda", profiles.NIGHTLY, Scale(on_card=True, nightly=True)),
+        ("cuda:sm_89", profiles.DEFAULT, Scale(on_card=True)),
+        ("cuda:sm_89", profiles.NIGHTLY, Scale(on_card=True, nightly=True)),
+    ],
+)
+def test_cases_are_as_large_as_a_lanes_family_and_the_profile_afford(
+    lane: str, profile: str, scale: Scale
+) -> None:
+    """Another target's code runs on a card like the card's own."""
+    before = settings.get_current_profile_name()
+    profiles.register()
+    settings.load_profile(profile)
+    try:
+        assert profiles.scale(lane) == scale
+    finally:
+        settings.load_profile(before)
 
 
 @pytest.mark.parametrize(
