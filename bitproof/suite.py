@@ -17,8 +17,7 @@ from hypothesis.errors import InvalidArgument
 from bitproof.harness import checks, lanes
 from bitproof.harness.errors import BitproofError, UsageError
 from bitproof.harness.outcomes import Outcome
-from bitproof.harness.report import failure as reports
-from bitproof.harness.report import records, summary
+from bitproof.harness.report import failure, records, summary
 from bitproof.harness.search import falsify, isolation, profiles
 from bitproof.harness.spec import CHECKS
 from bitproof.harness.subjects.discovery import Found, find
@@ -144,7 +143,7 @@ class Suite:
         if result.findings is not None and result.inputs is not None:
             versions = lane.versions()
             path = records.save(kernel, check, result.inputs, result.findings, versions)
-            report = reports.failure(kernel, check, result.inputs, result.findings, versions, path)
+            report = failure.describe(kernel, check, result.inputs, result.findings, versions, path)
         elif result.outcome is Outcome.NOT_DEMONSTRATED:
             why = result.undemonstrated or "; ".join(sorted(result.reasons))
             report = f"{kernel.spec.name}: {check} not demonstrated: {why}"

@@ -51,8 +51,8 @@ def swept(lane: str) -> list[str]:
 
 
 def sweep(kernel: str, lane: str) -> tuple[str, ...]:
-    """The command that sweeps one kernel from the start."""
-    return ("-m", "bitproof", "sweep", kernel, "--fresh", "--lane", lane)
+    """The command that sweeps one kernel."""
+    return ("-m", "bitproof", "sweep", kernel, "--lane", lane)
 
 
 def timed(*arguments: str) -> tuple[int, float]:

@@ -34,7 +34,7 @@ def test_lowering(
     judged = report.judge(reading(kernel, target), kernel.spec)
     record_property("bitproof", dataclasses.asdict(report.entry(judged)))
     text = "\n".join(report.lines(judged))
-    if judged.outcome is Outcome.FAILED:
+    if judged.outcome.is_defect:
         pytest.fail(text, pytrace=False)
     if judged.outcome is not Outcome.PASSED:
         pytest.skip(text)

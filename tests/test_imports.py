@@ -25,6 +25,7 @@ MAY_IMPORT = {
         "msgspec",
         "numpy",
         "oracles",
+        "packaging",
         "pytest",
         "rich",
         "safetensors",

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from bitproof.harness.errors import EnvironmentUnfit, UsageError
-from bitproof.harness.report import files as saving
+from bitproof.harness.report import files
 
 
 def require(path: Path) -> None:
@@ -45,4 +45,4 @@ def save(
     axes[-1, 0].set_xlabel("relative RMS error, %")
     drawing = io.BytesIO()
     figure.savefig(drawing, format="png", dpi=150)
-    saving.save(path, drawing.getvalue())
+    files.write(path, drawing.getvalue())

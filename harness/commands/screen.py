@@ -18,10 +18,10 @@ Tell = Callable[[int, str], None]
 
 
 @contextlib.contextmanager
-def progress(title: str, total: int, begun: int = 0) -> Iterator[Tell]:
-    """`tell(done, note)` shows that `done` of `total` is reached, `begun` of it before this run."""
+def progress(title: str, total: int) -> Iterator[Tell]:
+    """`tell(done, note)` shows that `done` of `total` is reached."""
     if not sys.stderr.isatty():
-        yield _lines(title, total, begun)
+        yield _lines(title, total)
         return
     from rich import progress as bars
     from rich.console import Console
@@ -34,7 +34,7 @@ def progress(title: str, total: int, begun: int = 0) -> Iterator[Tell]:
         bars.TimeRemainingColumn(),
     )
     with bars.Progress(*columns, console=Console(stderr=True), transient=True) as shown:
-        task = shown.add_task(title, total=total, completed=begun, note="")
+        task = shown.add_task(title, total=total, note="")
 
         def tell(done: int, note: str) -> None:
             shown.update(task, completed=done, note=note)
@@ -42,7 +42,7 @@ def progress(title: str, total: int, begun: int = 0) -> Iterator[Tell]:
         yield tell
 
 
-def _lines(title: str, total: int, begun: int) -> Tell:
+def _lines(title: str, total: int) -> Tell:
     """A line on standard error at most every ten seconds."""
     started = last = time.monotonic()
 
@@ -52,7 +52,7 @@ def _lines(title: str, total: int, begun: int) -> Tell:
         if now - last < EVERY:
             return
         last = now
-        left = (now - started) / max(done - begun, 1) * max(total - done, 0)
+        left = (now - started) / max(done, 1) * max(total - done, 0)
         told = [
             f"{title}: {done / total:.1%}",
             *([note] if note else []),

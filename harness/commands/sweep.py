@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import click
@@ -15,62 +17,59 @@ from bitproof.harness import checks, lanes
 from bitproof.harness.case import build
 from bitproof.harness.commands import INTERRUPTED
 from bitproof.harness.commands.screen import progress
-from bitproof.harness.commands.subject import status, subject
+from bitproof.harness.commands.subject import exit_status, find_subject
 from bitproof.harness.errors import UsageError
 from bitproof.harness.lanes.base import Lane, LaunchFailed
 from bitproof.harness.outcomes import classify
-from bitproof.harness.report import records
+from bitproof.harness.report import files, records
 from bitproof.harness.subjects.discovery import Found
 from bitproof.harness.sweep import census
 from bitproof.harness.sweep.census import Census
-from bitproof.harness.sweep.stopped import Keeper
 from bitproof.harness.sweep.sweep import declared, sweep
 from bitproof.oracles import formats
+
+FOLDER = Path(".bitproof") / "sweeps"
 
 
 def run(
     kernel: str,
     *,
     bits: str,
-    resume: bool,
     fault: str | None,
     lane: str | None,
     specs: Sequence[str],
     as_json: bool,
 ) -> int:
     """Print the census of the patterns in `bits`, and a record of the first wrong ones."""
-    low, high = bounds(bits)
+    low, high = parse_bounds(bits)
     lanes.choose(lane)
-    found = subject(kernel, specs, fault)
+    found = find_subject(kernel, specs, fault)
     cast = declared(found.spec)
     here = lanes.present()
-    keeper = Keeper(found, here, low=low, high=high, fault=fault, fresh=not resume)
-    if keeper.position > low:
-        click.echo(f"going on from 0x{keeper.position:08x}, saved in {keeper.path}", err=True)
+    counted = Census()
     began = time.perf_counter()
     try:
-        with progress(kernel, high - low, keeper.position - low) as tell:
-            counted = sweep(
-                found,
-                here,
-                low=low,
-                high=high,
-                keeper=keeper,
-                tell=lambda position, so_far: tell(position - low, f"{so_far.wrong:,} wrong"),
-            )
+        with progress(kernel, high - low) as tell:
+
+            def hear(position: int, so_far: Census) -> None:
+                nonlocal counted
+                counted = so_far
+                tell(position - low, f"{so_far.wrong:,} wrong")
+
+            sweep(found, here, low=low, high=high, tell=hear)
     except KeyboardInterrupt:
         click.echo(
-            f"bitproof: stopped at 0x{keeper.position:08x}, saved in {keeper.path}: "
-            "the same command goes on from there",
+            f"bitproof: interrupted at 0x{low + counted.tried:08x}, with {counted.wrong:,} wrong of "
+            f"{counted.tried:,} until there",
             err=True,
         )
         return INTERRUPTED
     except (LaunchFailed, torch.OutOfMemoryError, torch.AcceleratorError) as error:
         findings = classify(error.__cause__ or error, found.spec.refuses)
         click.echo(f"{kernel} {findings.outcome}: {findings.text}")
-        return status([findings.outcome])
+        return exit_status([findings.outcome])
     seconds = time.perf_counter() - began
-    record = _record(found, here, counted, fault)
+    record = _record(found, here, counted)
     plain: dict[str, Any] = {
         "kernel": kernel,
         "fault": fault,
@@ -86,7 +85,7 @@ def run(
         "record": record,
     }
     text = json.dumps(plain, indent=2)
-    keeper.finish(text)
+    files.write(_kept(plain), text.encode() + b"\n")
     if as_json:
         click.echo(text)
         return 1 if counted.wrong else 0
@@ -102,7 +101,14 @@ def run(
     return 1 if counted.wrong else 0
 
 
-def bounds(bits: str) -> tuple[int, int]:
+def _kept(plain: dict[str, Any]) -> Path:
+    """Where the census stays: a file for each kernel, fault, lane, versions and range."""
+    what = [plain[name] for name in ("fault", "versions", "low", "high")]
+    digest = hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:12]
+    return FOLDER / f"{plain['kernel']}-{digest}.census.json"
+
+
+def parse_bounds(bits: str) -> tuple[int, int]:
     """(low, high) of "LO:HI", numbers as Python writes them; UsageError for anything else."""
     try:
         low, high = (int(part, 0) for part in bits.split(":"))
@@ -113,7 +119,7 @@ def bounds(bits: str) -> tuple[int, int]:
     return low, high
 
 
-def _record(found: Found, lane: Lane, counted: Census, fault: str | None) -> str | None:
+def _record(found: Found, lane: Lane, counted: Census) -> str | None:
     """The path of a record of the first wrong inputs, where the spec can make a case of them."""
     assert found.spec.elementwise is not None
     make = found.spec.elementwise.case
@@ -123,5 +129,4 @@ def _record(found: Found, lane: Lane, counted: Census, fault: str | None) -> str
     findings = checks.run("agreement", found.spec, inputs, lane)
     if not findings.outcome.is_defect:
         return None
-    versions = lane.versions()
-    return str(records.save(found, "agreement", inputs, findings, versions, fault=fault))
+    return str(records.save(found, "agreement", inputs, findings, lane.versions()))

@@ -182,7 +182,7 @@ class _Process:
         self._ending = select.poll()
         self._ending.register(self._ended, select.POLLIN)
         self._owner = os.getpid()
-        self._ours = (*ours, self._ended)
+        self._ours: tuple[int, ...] = (*ours, self._ended)
         self._lock = threading.Lock()
         self._unread = bytearray()
         self._tail = bytearray()

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import collections
 import platform
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import msgspec
 
-from bitproof.harness.report import files as saving
+from bitproof.harness.report import files
 from bitproof.harness.search.falsify import Search
 
 FORMAT = 1
@@ -22,7 +22,8 @@ class Entry:
     """What one check of one kernel came to: plain values only, since workers send it as such.
 
     `outcomes` and `covered` count examples; `measures` are maxima over them (worst: the largest
-    distance over its bound), `counts` sums (on how many cases a control varied).
+    distance over its bound), `counts` sums (on how many cases a control varied). An infinite measure is
+    None once it was read from a file: JSON has no infinity.
     """
 
     kernel: str
@@ -31,7 +32,7 @@ class Entry:
     examples: int
     outcomes: dict[str, int]
     covered: dict[str, int]
-    measures: dict[str, float]
+    measures: Mapping[str, float | None]
     counts: dict[str, int]
     reasons: list[str]
     seconds: float
@@ -95,8 +96,29 @@ def write(
         "entries": [asdict(item) for item in ordered],
     }
     # JSON has no infinity: msgspec writes null.
-    saving.save(path, msgspec.json.format(msgspec.json.encode(data), indent=1) + b"\n")
+    files.write(path, msgspec.json.format(msgspec.json.encode(data), indent=1) + b"\n")
     return path
+
+
+@dataclass(frozen=True, kw_only=True)
+class Summary:
+    """What the file holds; `seconds` is the run's wall time."""
+
+    format: int
+    lane: str
+    profile: str
+    seconds: float
+    versions: dict[str, str]
+    entries: list[Entry]
+
+
+def read(path: Path = PATH) -> Summary:
+    """The summary in `path`.
+
+    Raises UsageError in one sentence for a file that is missing, damaged, foreign or of another format.
+    """
+    remedy = "`pytest properties/` writes it"
+    return files.read(path, Summary, what="summary", version=FORMAT, remedy=remedy)
 
 
 def _versions() -> dict[str, str]:

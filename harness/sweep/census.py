@@ -1,7 +1,6 @@
 """What an exhaustive sweep counted: how many results are wrong, in which direction, and how far.
 
-A census is a sum over patterns, so that one of a whole sweep is the sum of its spans' and one that was
-stopped goes on later from where it was.
+A census is a sum over patterns, so that one of a whole sweep is the sum of its spans'.
 """
 
 from __future__ import annotations
@@ -47,22 +46,6 @@ class Census:
     nan_made: int = 0
     largest_ulps: int = 0
     first: tuple[Wrong, ...] = ()
-
-    @property
-    def consistent(self) -> bool:
-        """Whether the counts can have come from a sweep; those of a damaged file may not."""
-        kinds = (
-            self.toward_zero,
-            self.away_from_zero,
-            self.other_sign,
-            self.nan_lost,
-            self.nan_made,
-        )
-        return (
-            min(kinds) >= 0
-            and sum(kinds) == self.wrong <= self.tried
-            and len(self.first) == min(self.wrong, FIRST)
-        )
 
     def __add__(self, later: Census) -> Census:
         """This census and that of patterns which come after its own."""

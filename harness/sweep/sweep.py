@@ -26,7 +26,6 @@ from bitproof.harness.lanes.base import Lane, LaunchFailed
 from bitproof.harness.spec import Elementwise, KernelSpec
 from bitproof.harness.subjects.discovery import Found
 from bitproof.harness.sweep.census import FIRST, Census, Wrong
-from bitproof.harness.sweep.stopped import Keeper
 from bitproof.oracles import formats
 from bitproof.oracles.breakpoints import breakpoints
 from bitproof.oracles.formats import Array
@@ -105,14 +104,11 @@ def sweep(
     low: int = 0,
     high: int = PATTERNS,
     pace: Pace | None = None,
-    keeper: Keeper | None = None,
     tell: Tell = lambda _position, _census: None,
 ) -> Census:
     """Census of the kernel on the patterns in [low, high).
 
-    With a `keeper` the sweep goes on from where that one was stopped, and tells it of every look.
-    `tell` hears of every look: the next pattern, and the
-    census so far.
+    `tell` hears of every look: the next pattern, and the census so far.
     Raises UsageError for a range outside [0, 2^32) and for a kernel that is no elementwise cast,
     LaunchFailed from whatever its launcher raises.
     """
@@ -120,13 +116,10 @@ def sweep(
         raise UsageError(
             f"no bit patterns in 0x{low:x}:0x{high:x}: give LO < HI within 0:0x100000000"
         )
-    begin, census = (keeper.position, keeper.census) if keeper else (low, Census())
-    for position, counted in _looks(
-        found.spec, lane, begin, high, pace or PACES[lanes.family(lane.name)]
-    ):
+    census = Census()
+    pace = pace or PACES[lanes.family(lane.name)]
+    for position, counted in _looks(found.spec, lane, low, high, pace):
         census += counted
-        if keeper:
-            keeper.keep(position, census)
         tell(position, census)
     return census
 
