@@ -1,1 +1,101 @@
-"""Property-based differential testing of Triton kernels."""
+"""Property-based differential testing of Triton kernels: the names that authors of specs need.
+
+Each is loaded when it is first asked for, so that importing `bitproof` costs nothing and leaves it to
+`bitproof.harness.lanes` to choose a lane before Triton is imported.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from bitproof.harness import data, invariances, strategies
+    from bitproof.harness.bounds import all_of, exact_bits, forward_error, ulps
+    from bitproof.harness.bounds.norms import relative_rms, scaled_max, storage_model
+    from bitproof.harness.case import Inputs, Launch, Scale
+    from bitproof.harness.errors import Refused, Unsupported
+    from bitproof.harness.spec import (
+        Accepted,
+        Bitwise,
+        Elementwise,
+        Fault,
+        Invariance,
+        KernelSpec,
+        Limit,
+        Lowering,
+        Storage,
+        Tolerated,
+    )
+    from bitproof.oracles import formats
+    from bitproof.oracles.estimates import Estimate
+    from bitproof.oracles.modelled import Modelled
+    from bitproof.oracles.rounding import round_to
+
+__all__ = [
+    "Accepted",
+    "Bitwise",
+    "Elementwise",
+    "Estimate",
+    "Fault",
+    "Inputs",
+    "Invariance",
+    "KernelSpec",
+    "Launch",
+    "Limit",
+    "Lowering",
+    "Modelled",
+    "Refused",
+    "Scale",
+    "Storage",
+    "Tolerated",
+    "Unsupported",
+    "all_of",
+    "data",
+    "exact_bits",
+    "formats",
+    "forward_error",
+    "invariances",
+    "relative_rms",
+    "round_to",
+    "scaled_max",
+    "storage_model",
+    "strategies",
+    "ulps",
+]
+
+_SPEC = "bitproof.harness.spec"
+_HOMES = {
+    **dict.fromkeys(("Accepted", "Bitwise", "Elementwise", "Fault", "Invariance"), _SPEC),
+    **dict.fromkeys(("KernelSpec", "Limit", "Lowering", "Storage", "Tolerated"), _SPEC),
+    **dict.fromkeys(("Inputs", "Launch", "Scale"), "bitproof.harness.case"),
+    **dict.fromkeys(("Refused", "Unsupported"), "bitproof.harness.errors"),
+    **dict.fromkeys(("all_of", "exact_bits", "forward_error", "ulps"), "bitproof.harness.bounds"),
+    **dict.fromkeys(
+        ("relative_rms", "scaled_max", "storage_model"), "bitproof.harness.bounds.norms"
+    ),
+    "Estimate": "bitproof.oracles.estimates",
+    "Modelled": "bitproof.oracles.modelled",
+    "round_to": "bitproof.oracles.rounding",
+}
+_MODULES = {
+    "data": "bitproof.harness.data",
+    "formats": "bitproof.oracles.formats",
+    "invariances": "bitproof.harness.invariances",
+    "strategies": "bitproof.harness.strategies",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        value = importlib.import_module(_MODULES[name])
+    elif name in _HOMES:
+        value = getattr(importlib.import_module(_HOMES[name]), name)
+    else:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

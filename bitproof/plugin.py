@@ -1,15 +1,19 @@
 """The pytest plugin's light half: options, and waking `bitproof.suite` for a run that concerns it.
 
-It stays asleep, imports nothing heavy and sets no environment in a run that names neither `properties`
-nor a spec.
+Installed, it is loaded in every pytest run. In one that names neither `bitproof.properties` nor a spec it
+stays asleep: it imports nothing heavy, sets no environment, and writes nothing. Each option is always there
+as `--bitproof-NAME`, and as `--NAME` where no other plugin and no conftest has that name.
 """
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from bitproof.options import OPTIONS, ask, destination
 
 # In a checkout `bitproof/properties` is a link, and a run names the folder it leads to.
 PROPERTIES = (Path(__file__).parent / "properties").resolve()
@@ -17,41 +21,31 @@ CHECKOUT = PROPERTIES.parent
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """The options that narrow or widen a property run."""
+    """The options by their long names."""
+    for name in OPTIONS:
+        _add(parser, f"--bitproof-{name}", name)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_load_initial_conftests(parser: pytest.Parser) -> Generator[None, Any, Any]:
+    """The options by their short names, once every plugin and conftest has had the chance to take them."""
+    result = yield
+    taken = taken_names(parser)
+    for name in OPTIONS:
+        if f"--{name}" not in taken:
+            _add(parser, f"--{name}", name)
+    return result
+
+
+def taken_names(parser: pytest.Parser) -> set[str]:
+    """The options that a run has so far; pytest has no public way to ask."""
+    groups = (parser._anonymous, *parser._groups)
+    return {name for group in groups for option in group.options for name in option.names()}
+
+
+def _add(parser: pytest.Parser, option: str, name: str) -> None:
     group = parser.getgroup("bitproof", "property-based differential testing of Triton kernels")
-    group.addoption(
-        "--spec",
-        action="append",
-        default=[],
-        metavar="REF",
-        help="test the specs in this module, module:NAME or .py file instead of the built-in ones",
-    )
-    group.addoption(
-        "--kernel", action="append", default=[], metavar="NAME", help="test only this kernel"
-    )
-    group.addoption(
-        "--lane", help="where kernels run: cuda or interpreter (default: by the machine)"
-    )
-    group.addoption(
-        "--runs",
-        type=int,
-        metavar="N",
-        help="runs of each reproducibility check (default: the spec's)",
-    )
-    group.addoption(
-        "--max-examples", type=int, metavar="N", help="examples of each kernel and check"
-    )
-    group.addoption(
-        "--seconds",
-        type=int,
-        metavar="N",
-        help="begin no case of a kernel and check after N seconds",
-    )
-    group.addoption(
-        "--isolate",
-        action="store_true",
-        help="judge every case in a child process, so that a hang costs one case (slower)",
-    )
+    group.addoption(option, dest=destination(name), **OPTIONS[name])
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -70,8 +64,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def concerned(config: Any) -> bool:
-    """Whether this run names a spec, or `properties` by path, by import name, or by the whole checkout."""
-    if config.getoption("spec"):
+    """Whether this run names a spec, or the properties by path, by import name, or by the whole checkout."""
+    if ask(config, "spec"):
         return True
     for argument in config.args:
         target = str(argument).split("::")[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import os
@@ -17,13 +18,14 @@ from hypothesis.errors import InvalidArgument
 from bitproof.harness import checks, lanes
 from bitproof.harness.errors import BitproofError, UsageError
 from bitproof.harness.outcomes import Outcome
-from bitproof.harness.report import failure, records, summary
+from bitproof.harness.report import failure, files, records, summary
 from bitproof.harness.search import falsify, isolation, profiles
-from bitproof.harness.spec import CHECKS
 from bitproof.harness.subjects.discovery import Found, find
-from bitproof.plugin import PROPERTIES
+from bitproof.harness.vocabulary import CHECKS
+from bitproof.options import ask
 
 CACHE = Path(".bitproof") / "cache"
+PROPERTIES = (Path(__file__).parent / "properties").resolve()
 Judge = Callable[[str, Found], None]
 
 
@@ -47,14 +49,13 @@ class Suite:
 
         Raises UsageError or EnvironmentUnfit in one sentence; touches no GPU.
         """
-        for option in ("runs", "max_examples", "seconds"):
-            value = config.getoption(option)
+        for option in ("runs", "max-examples", "seconds"):
+            value = ask(config, option)
             least = 2 if option == "runs" else 1
             if value is not None and value < least:
-                raise UsageError(
-                    f"--{option.replace('_', '-')} must be at least {least}, got {value}"
-                )
-        lane = lanes.choose(config.getoption("lane"))
+                raise UsageError(f"--{option} must be at least {least}, got {value}")
+        lane = lanes.choose(ask(config, "lane"))
+        files.hide(files.FOLDER)
         separate(worker_of(config))
         profiles.register()
         profile = config.getoption("--hypothesis-profile", None) or profiles.default()
@@ -72,7 +73,7 @@ class Suite:
 
     def pytest_report_header(self) -> str:
         """The lane, in pytest's header."""
-        chosen = "as asked" if self._config.getoption("lane") else "chosen by the machine"
+        chosen = "as asked" if ask(self._config, "lane") else "chosen by the machine"
         return f"bitproof: lane {self._lane} ({chosen}), profile {self._profile}"
 
     @pytest.hookimpl(optionalhook=True)
@@ -127,17 +128,18 @@ class Suite:
         lane = lanes.present()
         if self._execute is None:
             journal = isolation.JOURNALS / f"{worker_of(self._config) or 'main'}.json"
-            isolate = self._config.getoption("isolate")
+            isolate = ask(self._config, "isolate")
             self._execute = isolation.Careful(lane=lane, journal=journal, isolate=isolate)
         execute = functools.partial(self._execute, kernel, check)
-        limit = self._config.getoption("max_examples")
+        limit = ask(self._config, "max-examples")
         result = falsify.search(
             kernel.spec,
             check,
             lane,
             execute=execute,
             max_examples=limit or profiles.examples(kernel.spec, check, lane.name, self._profile),
-            seconds=self._config.getoption("seconds"),
+            seconds=ask(self._config, "seconds"),
+            scale=profiles.scale(lane.name),
         )
         report, path = "", None
         if result.findings is not None and result.inputs is not None:
@@ -147,15 +149,15 @@ class Suite:
         elif result.outcome is Outcome.NOT_DEMONSTRATED:
             why = result.undemonstrated or "; ".join(sorted(result.reasons))
             report = f"{kernel.spec.name}: {check} not demonstrated: {why}"
-        return summary.entry(result, report=report, record=path)
+        return result.entry(report=report, record=path)
 
     def _specs(self) -> tuple[Found, ...]:
         if self._found is None:
             try:
-                found = find(self._config.getoption("spec"), self._config.getoption("kernel"))
+                found = find(ask(self._config, "spec"), ask(self._config, "kernel"))
             except BitproofError as error:
                 raise pytest.UsageError(str(error)) from error
-            runs = self._config.getoption("runs")
+            runs = ask(self._config, "runs")
             self._found = tuple(item.with_runs(runs) for item in found) if runs else found
         return self._found
 
@@ -165,6 +167,15 @@ class Suite:
             for name, value in report.user_properties:
                 if name == "bitproof" and isinstance(value, dict):
                     self._entries.append(summary.Entry(**value))
+
+    def pytest_sessionfinish(self) -> None:
+        """Nothing is in flight any more: what a journal still names is told by whoever finds it."""
+        if self._execute is not None and self._execute.journal is not None:
+            with contextlib.suppress(
+                OSError
+            ):  # what could not be written, or other workers' journals
+                self._execute.journal.unlink(missing_ok=True)
+                isolation.JOURNALS.rmdir()
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any, error: object) -> None:

@@ -22,15 +22,25 @@ CHECKOUT = Path(__file__).resolve().parent.parent
 CPU_TORCH = "torch==2.13.0"
 # Other projects' kernels, which must run clean on the interpreter lane; without what they need elsewhere.
 PUBLIC = ("einops==0.8.2", "fla-core==0.6.0", "liger-kernel==0.8.5", "moe-ops==0.1.0")
+# Other projects' pytest plugins, beside which ours must not show; in a folder of their own.
+PLUGINS = (
+    "coverage==7.17.5",
+    "pytest-asyncio==1.5.0",
+    "pytest-cov==7.1.0",
+    "pytest-randomly==5.1.0",
+    "pytest-spec==6.1.0",
+    "pytest-timeout==2.4.0",
+)
 STATIC = (
     ("ruff", "check", "."),
     ("ruff", "format", "--check", "."),
     ("mypy",),
 )
+LAYERS = ("-c", "from importlinter.cli import lint_imports_command; lint_imports_command()")
 PYTEST = ("pytest", "-n", "auto")
 TARGETS = {
     "properties": (("-m", *PYTEST, "properties/"),),
-    "tests": (*(("-m", *tool) for tool in STATIC), ("-m", *PYTEST, "tests/")),
+    "tests": (*(("-m", *tool) for tool in STATIC), LAYERS, ("-m", *PYTEST, "tests/")),
     "nightly": (("ci/nightly.py",),),
 }
 
@@ -68,7 +78,12 @@ def prepare(folder: Path, index: str | None) -> Path:
     extra = ["--extra-index-url", index] if index else []
     command = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", *extra]
     ours = run(python, *command, *torch, "--editable", f"{CHECKOUT}[dev]")
-    if ours or run(python, *command, "--no-deps", *PUBLIC):
+    beside = ("--upgrade", "--target", str(folder.resolve() / "pytest-plugins"))
+    if (
+        ours
+        or run(python, *command, "--no-deps", *PUBLIC)
+        or run(python, *command, "--no-deps", *beside, *PLUGINS)
+    ):
         sys.exit("installing the dependencies failed: pip's message above says which and why")
     return python
 

@@ -87,7 +87,7 @@ def some(spec: Any) -> list[Any]:
     """A few cases of the spec's strategy, the last ones drawn being the less trivial."""
     from bitproof.harness.search import falsify
 
-    return falsify.drawn(spec, 8 * EACH)[-EACH:]
+    return falsify.draw_cases(spec, 8 * EACH)[-EACH:]
 
 
 def steady() -> Any:

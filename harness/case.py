@@ -16,8 +16,7 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 import msgspec
 import torch
 
-from bitproof.harness.errors import BitproofError, SpecError, UsageError
-from bitproof.harness.outcomes import raised
+from bitproof.harness.errors import BitproofError, SpecError, UsageError, describe
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -46,6 +45,14 @@ class Launch:
                 raise ValueError(
                     f"{name} of a launch must be at least {least.get(name, 0)}, got {value}"
                 )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Scale:
+    """How large cases may be: whether a card runs them, and whether a night is there for them."""
+
+    on_card: bool = False
+    nightly: bool = False
 
 
 @runtime_checkable
@@ -119,7 +126,7 @@ def _asking(case: Case) -> Iterator[None]:
     except (BitproofError, torch.OutOfMemoryError, torch.AcceleratorError):
         raise
     except Exception as error:
-        raise SpecError(f"the case {type(case).__name__} raised {raised(error)}") from error
+        raise SpecError(f"the case {type(case).__name__} raised {describe(error)}") from error
 
 
 CaseT = TypeVar("CaseT")

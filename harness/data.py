@@ -12,18 +12,19 @@ import functools
 import statistics
 
 import torch
+from torch import Tensor
 
 _MASK = 0xFFFFFFFF
 _QUANTILES = 4096
 
 
-def hashed(seed: int, start: int, count: int, device: torch.device) -> torch.Tensor:
+def hashed(seed: int, start: int, count: int, device: torch.device) -> Tensor:
     """`count` hashed 32-bit words for counters `start`, `start + 1`, ...: int64 in [0, 2^32)."""
     first = start + _mix_int(seed)
     return _mix(torch.arange(first, first + count, dtype=torch.int64, device=device))
 
 
-def _mix(x: torch.Tensor) -> torch.Tensor:
+def _mix(x: Tensor) -> Tensor:
     """The hash of each word, in place: every large input goes through here."""
     x &= _MASK
     x ^= x >> 16
@@ -52,18 +53,18 @@ def pick(seed: int, bound: int) -> int:
     return _mix_int(_mix_int(seed) ^ 0x5BD1E995) % bound
 
 
-def words_to_fp32(words: torch.Tensor) -> torch.Tensor:
+def words_to_fp32(words: Tensor) -> Tensor:
     """int64 words in [0, 2^32) reinterpreted as fp32 bit patterns."""
     # The low half of each comes first in memory; a conversion of what is beyond int32 has no one meaning.
     return words.contiguous().view(torch.int32)[..., ::2].contiguous().view(torch.float32)
 
 
-def uniform(words: torch.Tensor) -> torch.Tensor:
+def uniform(words: Tensor) -> Tensor:
     """Hashed words to fp32 multiples of 2^-23 in [-1, 1): exact in every arithmetic."""
     return ((words >> 8) - (1 << 23)).to(torch.float32) * 2.0**-23
 
 
-def log_uniform(words: torch.Tensor, low: int, high: int) -> torch.Tensor:
+def log_uniform(words: Tensor, low: int, high: int) -> Tensor:
     """Hashed words to fp32 of either sign with exponents uniform in [low, high], mantissa uniform."""
     if not -126 <= low <= high <= 127:
         raise ValueError(f"log_uniform needs -126 <= low <= high <= 127, got {low} and {high}")
@@ -72,7 +73,7 @@ def log_uniform(words: torch.Tensor, low: int, high: int) -> torch.Tensor:
     return words_to_fp32(sign | exponent << 23 | words >> 9)
 
 
-def normal(words: torch.Tensor) -> torch.Tensor:
+def normal(words: Tensor) -> Tensor:
     """Hashed words to fp32 that look standard normal: a table of 4096 quantiles, signed.
 
     All are multiples of 2^-16 below 4, so that sums of up to 64 are exact in fp32 whatever their order:
@@ -83,13 +84,21 @@ def normal(words: torch.Tensor) -> torch.Tensor:
 
 
 @functools.cache
-def _quantiles() -> torch.Tensor:
+def _quantiles() -> Tensor:
     """Midpoint quantiles of N(0, 1), rounded to multiples of 2^-16 so that libm's last bits vanish."""
     gauss = statistics.NormalDist()
     steps = [round(gauss.inv_cdf((i + 0.5) / _QUANTILES) * 2**16) for i in range(_QUANTILES)]
     return torch.tensor(steps, dtype=torch.float32, device="cpu") * 2.0**-16
 
 
-def permutation(seed: int, count: int, device: torch.device) -> torch.Tensor:
+def permutation(seed: int, count: int, device: torch.device) -> Tensor:
     """A permutation of range(count) as int64, decided by the hash alone (ties by index)."""
     return torch.argsort(hashed(seed, 0, count, device), stable=True)
+
+
+INTEGER_OF_SIZE = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+def bits(tensor: Tensor) -> Tensor:
+    """`tensor`'s bit patterns as integers of its width; same shape and memory."""
+    return tensor.view(INTEGER_OF_SIZE[tensor.element_size()])

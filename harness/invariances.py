@@ -14,7 +14,7 @@ from torch import Tensor
 
 from bitproof.harness import data
 from bitproof.harness.case import Inputs
-from bitproof.harness.lanes.arena import bits
+from bitproof.harness.data import bits
 from bitproof.harness.spec import Invariance, Tensors
 from bitproof.oracles import formats
 

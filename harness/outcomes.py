@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import enum
 import re
-import traceback
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from bitproof.harness.errors import BitproofError, Refused, Uncompilable, Unsupported
+from bitproof.harness.errors import (
+    BitproofError,
+    Refused,
+    Uncompilable,
+    Unsupported,
+    causes,
+    one_line,
+)
 
 
 class Outcome(enum.StrEnum):
@@ -105,31 +111,3 @@ def classify(error: BaseException, refuses: tuple[type[Exception], ...]) -> Find
 
 _SCARCE = ("OutOfMemoryError", "OutOfResources", "MemoryError")
 _SPENT = re.compile(r"out of memory(?! bounds)|can't allocate memory|not enough memory")
-
-
-def one_line(error: BaseException) -> str:
-    """An exception's text on one line, at most 300 characters."""
-    text = " ".join(str(error).split()) or type(error).__name__
-    return text if len(text) <= 300 else text[:297] + "..."
-
-
-def raised(error: BaseException) -> str:
-    """An exception in a few words: its type, where it was raised, and its text."""
-    frame = traceback.extract_tb(error.__traceback__)[-1]
-    where = f"{frame.name} ({frame.filename}:{frame.lineno})"
-    return f"{type(error).__name__} in {where}: {one_line(error)}"
-
-
-def causes(error: BaseException, *, contexts: bool = False) -> Iterator[BaseException]:
-    """`error`, what caused it, and so on; with `contexts` what was being handled where no cause is named.
-
-    Each exception comes once, though a chain may lead back into itself: Python lets an exception be
-    raised from another one that it caused.
-    """
-    link: BaseException | None = error
-    seen: list[BaseException] = []
-    while link is not None and not any(link is earlier for earlier in seen):
-        yield link
-        seen.append(link)
-        context = link.__context__ if contexts and not link.__suppress_context__ else None
-        link = link.__cause__ or context

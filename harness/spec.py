@@ -7,6 +7,7 @@ See CONTRIBUTING.md for the steps and `kernels/` for examples.
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -19,38 +20,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bitproof.harness.bounds import Bound
-from bitproof.harness.case import Case, Inputs, Launch
-from bitproof.harness.errors import SpecError
-from bitproof.harness.outcomes import raised
+from bitproof.harness.case import Case, Inputs, Launch, Scale
+from bitproof.harness.errors import SpecError, describe
+from bitproof.harness.vocabulary import CHECKS, HAZARDS, LANES, VIOLATIONS
 from bitproof.oracles.rounding import Mode, Overflow
-
-CHECKS = (
-    "agreement",
-    "compile_cache",
-    "graphs",
-    "invariances",
-    "memory",
-    "reproducibility",
-    "streams",
-)
-LANES = ("cuda", "interpreter")
-VIOLATIONS = ("assert", "bounds", "race", "unwritten")
-# What other targets' code may do to a number; `harness.lowering.rules.table` explains and finds each.
-HAZARDS = (
-    "approximation",
-    "contraction",
-    "float atomics",
-    "flushed subnormals",
-    "lost specials",
-    "not analysed",
-    "overflow policy",
-    "reduced products",
-    "rounding twice",
-    "ties away",
-    "undefined register",
-    "uninitialised store",
-    "wrong conversion",
-)
 
 Tensors = Mapping[str, Tensor]
 Params = Mapping[str, Any]
@@ -217,7 +190,7 @@ class KernelSpec:
     run           the launcher: (tensors, params) -> named output tensors; `params["launch"]` is the
                   case's `Launch`
     case          the dataclass of its cases (see `harness.case`)
-    cases         () -> strategy of such cases
+    cases         () -> strategy of such cases, or (scale) where they may be larger on a card or in a night
     oracle        (tensors, params) -> the expected outputs, exact bits or float64; never runs Triton
     bounds        for each output, how far it may be from the oracle and why
     dtypes        (tensors, params) -> the type of each output whose oracle answers in float64, which says
@@ -244,7 +217,7 @@ class KernelSpec:
     name: str
     run: Callable[[Tensors, Params], dict[str, Tensor]]
     case: type[Case]
-    cases: Callable[[], SearchStrategy[Any]]
+    cases: Callable[..., SearchStrategy[Any]]
     oracle: Callable[[Tensors, Params], Mapping[str, Any]]
     bounds: Mapping[str, Bound]
     faults: tuple[Fault, ...]
@@ -365,12 +338,13 @@ class KernelSpec:
                 f"{', '.join(self.bounds)}"
             )
 
-    def drawn(self) -> SearchStrategy[Any]:
-        """The strategy of this kernel's cases; SpecError when `cases` makes none."""
+    def strategy(self, scale: Scale) -> SearchStrategy[Any]:
+        """The strategy of cases, as large as `scale` says; SpecError when `cases` makes none."""
         try:
-            strategy: Any = self.cases()
+            scaled = "scale" in inspect.signature(self.cases).parameters
+            strategy: Any = self.cases(scale=scale) if scaled else self.cases()
         except Exception as error:
-            raise SpecError(f"spec {self.name!r}: its cases raised {raised(error)}") from error
+            raise SpecError(f"spec {self.name!r}: its cases raised {describe(error)}") from error
         if not isinstance(strategy, SearchStrategy):
             raise SpecError(
                 f"spec {self.name!r}: its cases must be a function that returns a strategy, "

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from bitproof.harness import case as cases
 from bitproof.harness.case import Case
-from bitproof.harness.lanes.arena import bits
+from bitproof.harness.data import bits
 from bitproof.harness.subjects.discovery import Found, find
 from tests.strategies.drawing import STEADY
 

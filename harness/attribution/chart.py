@@ -45,4 +45,4 @@ def save(
     axes[-1, 0].set_xlabel("relative RMS error, %")
     drawing = io.BytesIO()
     figure.savefig(drawing, format="png", dpi=150)
-    files.write(path, drawing.getvalue())
+    files.save(path, drawing.getvalue())

@@ -18,9 +18,8 @@ from torch import Tensor
 
 from bitproof.harness.bounds.norms import relative_error
 from bitproof.harness.case import Inputs
-from bitproof.harness.errors import SpecError, UsageError
+from bitproof.harness.errors import SpecError, UsageError, describe
 from bitproof.harness.lanes.base import parameters
-from bitproof.harness.outcomes import raised
 from bitproof.harness.spec import KernelSpec, Storage
 from bitproof.oracles import formats
 from bitproof.oracles.formats import Floats
@@ -53,7 +52,7 @@ class Model:
         try:
             stored: Any = storage.stored(params)
         except Exception as error:
-            raise SpecError(f"{self._where}: `stored` raised {raised(error)}") from error
+            raise SpecError(f"{self._where}: `stored` raised {describe(error)}") from error
         foreign = sorted(set(stored) - set(storage.points))
         if foreign:
             raise SpecError(
@@ -90,7 +89,7 @@ class Model:
         try:
             answers: Any = model(self.inputs.tensors, parameters(self.inputs), rounded)
         except Exception as error:
-            raise SpecError(f"{self._where} raised {raised(error)}") from error
+            raise SpecError(f"{self._where} raised {describe(error)}") from error
         if not isinstance(answers, Mapping) or self.output not in answers:
             raise SpecError(f"{self._where} does not answer output {self.output!r}")
         answer = answers[self.output]

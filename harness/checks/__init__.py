@@ -1,71 +1,38 @@
-"""The checks: plain functions `check(spec, inputs, lane) -> Findings`, the same one for every caller.
+"""The checks: plain functions `judge(spec, inputs, lane) -> Findings`, the same ones for every caller.
 
 Pytest, the command line, the fault and mutation runs and a replay all come through `run`, which turns
-what a launcher raises into an outcome.
+what a launcher raises into an outcome. Each check is one declaration in a file of its own, named in
+`harness.vocabulary.CHECKS`.
 """
 
 from __future__ import annotations
 
+import importlib
 import warnings
-from collections.abc import Callable
 
 import torch
 
 from bitproof.harness import lanes
 from bitproof.harness.case import Inputs
-from bitproof.harness.checks import (
-    agreement,
-    compile_cache,
-    graphs,
-    invariances,
-    memory,
-    reproducibility,
-    streams,
-)
+from bitproof.harness.checks.declaration import Check
 from bitproof.harness.errors import UsageError
 from bitproof.harness.lanes.base import Lane, LaunchFailed
 from bitproof.harness.outcomes import Findings, Outcome, classify
-from bitproof.harness.spec import CHECKS, KernelSpec
+from bitproof.harness.spec import KernelSpec
+from bitproof.harness.vocabulary import CHECKS
 
-Check = Callable[[KernelSpec, Inputs, Lane], Findings]
 
-_CHECKS: dict[str, Check] = {
-    "agreement": agreement.check,
-    "compile_cache": compile_cache.check,
-    "graphs": graphs.check,
-    "invariances": invariances.check,
-    "memory": memory.check,
-    "reproducibility": reproducibility.check,
-    "streams": streams.check,
-}
-assert tuple(sorted(_CHECKS)) == CHECKS
+def find(name: str) -> Check:
+    """The check of that name; UsageError where there is none."""
+    if name not in CHECKS:
+        raise UsageError(f"unknown check {name!r}: there are {', '.join(CHECKS)}")
+    declared: Check = importlib.import_module(f"{__name__}.{name}").CHECK
+    return declared
 
 
 def names(spec: KernelSpec) -> tuple[str, ...]:
     """The checks that apply to `spec`, sorted."""
-    undeclared = {
-        "compile_cache": spec.resized is None,
-        "graphs": not spec.capturable,
-        "invariances": not spec.invariances,
-    }
-    return tuple(name for name in CHECKS if not undeclared.get(name))
-
-
-def cost(check: str, spec: KernelSpec) -> int:
-    """Launches that one example of `check` spends, a control's included.
-
-    Waiting for a late producer counts as sixteen, and so does capturing a graph.
-    """
-    claim = spec.reproducible
-    return {
-        "agreement": 1,
-        "compile_cache": 2,
-        "graphs": 16,
-        "invariances": 1 + sum(invariance.launches for invariance in spec.invariances),
-        "memory": 2,
-        "reproducibility": claim.runs * (1 if claim.control is None else 2),
-        "streams": 16,
-    }[check]
+    return tuple(name for name in CHECKS if find(name).applies(spec))
 
 
 def unable(check: str, spec: KernelSpec, lane: Lane) -> str:
@@ -73,11 +40,7 @@ def unable(check: str, spec: KernelSpec, lane: Lane) -> str:
     for limit in spec.limits:
         if limit.lane == lanes.family(lane.name) and limit.check == check:
             return limit.because
-    lacking = {
-        "compile_cache": "compiles nothing",
-        "graphs": "has no graphs",
-        "streams": "has no streams",
-    }.get(check)
+    lacking = find(check).lacking
     return f"lane {lane.name} {lacking}" if lacking and lane.device.type != "cuda" else ""
 
 
@@ -86,8 +49,7 @@ def run(check: str, spec: KernelSpec, inputs: Inputs, lane: Lane) -> Findings:
 
     Raises UsageError for an unknown check, and SpecError from the spec's own contradictions.
     """
-    if check not in _CHECKS:
-        raise UsageError(f"unknown check {check!r}: there are {', '.join(CHECKS)}")
+    declared = find(check)
     reason = unable(check, spec, lane)
     if reason:
         return Findings(outcome=Outcome.UNSUPPORTED, reason=reason)
@@ -95,7 +57,7 @@ def run(check: str, spec: KernelSpec, inputs: Inputs, lane: Lane) -> Findings:
         with warnings.catch_warnings():
             # What a launcher or oracle warns of is no verdict, also where warnings are made errors.
             warnings.simplefilter("ignore")
-            return _CHECKS[check](spec, inputs, lane)
+            return declared.judge(spec, inputs, lane)
     except LaunchFailed as failure:
         return classify(failure.__cause__ or failure, spec.refuses)
     except (torch.OutOfMemoryError, torch.AcceleratorError) as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bitproof.harness.case import Inputs
+from bitproof.harness.checks.declaration import Check
 from bitproof.harness.lanes.base import Lane, Variation
 from bitproof.harness.outcomes import Findings, Outcome, judged
 from bitproof.harness.report import compare
@@ -19,3 +20,6 @@ def check(spec: KernelSpec, inputs: Inputs, lane: Lane) -> Findings:
     if not findings and not any(output.numel() for output in launched.outputs.values()):
         return Findings(outcome=Outcome.NOT_DEMONSTRATED, reason="its outputs are empty")
     return judged(findings, worst=worst)
+
+
+CHECK = Check(name="agreement", judge=check, launches=lambda spec: 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bitproof.harness.case import Inputs
+from bitproof.harness.checks.declaration import Check
 from bitproof.harness.lanes.base import Lane, Variation
 from bitproof.harness.outcomes import Finding, Findings, judged
 from bitproof.harness.spec import KernelSpec
@@ -24,3 +25,12 @@ def check(spec: KernelSpec, inputs: Inputs, lane: Lane) -> Findings:
             )
             findings.append(Finding(summary=f"{compiled} more compiled variants for {changed}"))
     return judged(findings)
+
+
+CHECK = Check(
+    name="compile_cache",
+    judge=check,
+    launches=lambda spec: 2,
+    applies=lambda spec: spec.resized is not None,
+    lacking="compiles nothing",
+)

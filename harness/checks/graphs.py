@@ -7,9 +7,11 @@ from collections.abc import Mapping
 from torch import Tensor
 
 from bitproof.harness.case import Inputs
-from bitproof.harness.lanes.arena import bits
+from bitproof.harness.checks.declaration import Check
+from bitproof.harness.data import bits
+from bitproof.harness.errors import describe
 from bitproof.harness.lanes.base import Lane, Uncapturable, Variation, kept
-from bitproof.harness.outcomes import Finding, Findings, Outcome, judged, raised
+from bitproof.harness.outcomes import Finding, Findings, Outcome, judged
 from bitproof.harness.report import compare
 from bitproof.harness.spec import KernelSpec
 
@@ -27,7 +29,7 @@ def check(spec: KernelSpec, inputs: Inputs, lane: Lane) -> Findings:
         graph = lane.capture(spec, inputs)
     except Uncapturable as failure:
         cause = failure.__cause__ or failure
-        return judged([Finding(summary=f"no graph can hold this launch: {raised(cause)}")])
+        return judged([Finding(summary=f"no graph can hold this launch: {describe(cause)}")])
     findings = []
     for values, eager, on in (
         (turned, other, "values in reverse"),
@@ -57,3 +59,13 @@ def reverse(inputs: Inputs) -> Inputs:
 def _claimed(spec: KernelSpec, outputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
     claim = spec.reproducible.outputs
     return {name: output for name, output in outputs.items() if not claim or name in claim}
+
+
+# Capturing a graph takes about as long as sixteen launches.
+CHECK = Check(
+    name="graphs",
+    judge=check,
+    launches=lambda spec: 16,
+    applies=lambda spec: spec.capturable,
+    lacking="has no graphs",
+)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor
 
 from bitproof.harness.case import Inputs
+from bitproof.harness.checks.declaration import Check, Shows
 from bitproof.harness.errors import SpecError
 from bitproof.harness.lanes.base import Lane, Variation, kept
 from bitproof.harness.outcomes import Finding, Findings, Outcome, judged
@@ -75,3 +78,26 @@ def _run(spec: KernelSpec, inputs: Inputs, lane: Lane) -> Tensors:
 def _unsigned(tensor: Tensor) -> Tensor:
     """The same values, every zero positive."""
     return torch.where(tensor == 0, torch.zeros_like(tensor), tensor)
+
+
+def count_launches(spec: KernelSpec) -> int:
+    """One run that all invariances share, and those of each."""
+    return 1 + sum(invariance.launches for invariance in spec.invariances)
+
+
+def list_wanted(spec: KernelSpec) -> Mapping[str, Shows]:
+    """Each invariance has to apply somewhere, which the inputs alone tell."""
+    return {f"{one.name} applied": functools.partial(_applies, one) for one in spec.invariances}
+
+
+def _applies(invariance: Invariance, inputs: Inputs) -> bool:
+    return applied(invariance, inputs) is not None
+
+
+CHECK = Check(
+    name="invariances",
+    judge=check,
+    launches=count_launches,
+    applies=lambda spec: bool(spec.invariances),
+    wanted=list_wanted,
+)

@@ -13,7 +13,9 @@ import dataclasses
 import torch
 
 from bitproof.harness.case import Inputs
-from bitproof.harness.lanes.arena import bits, unwritten
+from bitproof.harness.checks.declaration import Check
+from bitproof.harness.data import bits
+from bitproof.harness.lanes.arena import unwritten
 from bitproof.harness.lanes.base import Lane, Launched, Variation
 from bitproof.harness.outcomes import Finding, Findings, judged
 from bitproof.harness.spec import KernelSpec
@@ -75,3 +77,6 @@ def _unwritten_outputs(first: Launched, second: Launched) -> list[Finding]:
                 )
             )
     return found
+
+
+CHECK = Check(name="memory", judge=check, launches=lambda spec: 2)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor
 
 from bitproof.harness.case import Inputs
+from bitproof.harness.checks.declaration import Check, Shows
+from bitproof.harness.data import bits
 from bitproof.harness.errors import SpecError
-from bitproof.harness.lanes.arena import bits
 from bitproof.harness.lanes.base import Lane, Variation, kept
 from bitproof.harness.outcomes import Finding, Findings, judged
 from bitproof.harness.report import compare
@@ -68,3 +70,17 @@ def _differs(first: Tensor, other: Tensor) -> Tensor:
     if first.shape != other.shape or first.dtype != other.dtype:
         return torch.tensor(True, device=first.device)
     return (bits(first) != bits(other)).any()
+
+
+def count_launches(spec: KernelSpec) -> int:
+    """The claim's runs, and as many of its control."""
+    claim = spec.reproducible
+    return claim.runs * (1 if claim.control is None else 2)
+
+
+def list_wanted(spec: KernelSpec) -> Mapping[str, Shows]:
+    """The outputs of which the claim says that its control varies: only running it tells."""
+    return {f"control varied: {name}": None for name in spec.reproducible.varies}
+
+
+CHECK = Check(name="reproducibility", judge=check, launches=count_launches, wanted=list_wanted)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bitproof.harness.case import Inputs
+from bitproof.harness.checks.declaration import Check
 from bitproof.harness.lanes.base import Lane, Variation
 from bitproof.harness.outcomes import Findings, judged
 from bitproof.harness.report import compare
@@ -20,3 +21,7 @@ def check(spec: KernelSpec, inputs: Inputs, lane: Lane) -> Findings:
     launched = lane.run(spec, inputs, Variation(delayed=True))
     findings, worst = compare.against_oracle(spec, launched.outputs, inputs)
     return judged(findings, worst=worst)
+
+
+# Waiting for a late producer takes about as long as sixteen launches.
+CHECK = Check(name="streams", judge=check, launches=lambda spec: 16, lacking="has no streams")

@@ -24,7 +24,7 @@ from bitproof.harness import lanes
 from bitproof.harness.attribution import chart
 from bitproof.harness.attribution import costs as attribution
 from bitproof.harness.attribution.costs import Attribution, Model, Promotions
-from bitproof.harness.case import Case, Inputs, build
+from bitproof.harness.case import Case, Inputs, Scale, build
 from bitproof.harness.commands import captured
 from bitproof.harness.commands.screen import progress
 from bitproof.harness.commands.subject import exit_status, find_subject
@@ -33,7 +33,7 @@ from bitproof.harness.lanes.base import Lane, LaunchFailed, Variation
 from bitproof.harness.outcomes import Findings, Outcome, classify
 from bitproof.harness.report import failure, files
 from bitproof.harness.report.records import Captured
-from bitproof.harness.search import falsify
+from bitproof.harness.search import falsify, profiles
 from bitproof.harness.spec import KernelSpec
 from bitproof.harness.subjects.discovery import Found
 
@@ -140,7 +140,7 @@ def _run(
     if case is not None:
         return _both(found, lane, output, build(_read(case, found.spec), lane.device), None)
     last: UsageError | None = None
-    for drawn in _drawn(found.spec):
+    for drawn in _draw_large(found.spec, profiles.scale(lane.name)):
         try:
             model, ran = _both(found, lane, output, build(drawn, lane.device), None)
         except UsageError as error:
@@ -171,14 +171,14 @@ def _both(
     return Model(spec=found.spec, inputs=inputs, output=output), ran
 
 
-def _drawn(spec: KernelSpec) -> list[Case]:
+def _draw_large(spec: KernelSpec, scale: Scale) -> list[Case]:
     """Cases that the spec's strategy draws, the same every time, those with the most elements first."""
 
     def size(case: Case) -> int:
         made = build(case, torch.device("cpu")).tensors
         return sum(tensor.numel() for tensor in made.values())
 
-    return sorted(falsify.drawn(spec, _DRAWN), key=size, reverse=True)
+    return sorted(falsify.draw_cases(spec, _DRAWN, scale), key=size, reverse=True)
 
 
 def _read(path: Path, spec: KernelSpec) -> Any:

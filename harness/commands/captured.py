@@ -21,9 +21,8 @@ from torch import Tensor
 
 from bitproof.harness import case as cases
 from bitproof.harness.case import Inputs, Launch
-from bitproof.harness.errors import UsageError
+from bitproof.harness.errors import UsageError, one_line
 from bitproof.harness.lanes.base import parameters
-from bitproof.harness.outcomes import one_line
 from bitproof.harness.report import files
 from bitproof.harness.report.records import Captured
 from bitproof.harness.search import falsify
@@ -108,7 +107,7 @@ def digest(path: Path) -> str:
 
 def schema(spec: KernelSpec) -> Schema:
     """What `spec`'s strategy draws: the same cases every time."""
-    found = falsify.drawn(spec, _DRAWN)
+    found = falsify.draw_cases(spec, _DRAWN)
     simplest = found[0]
     drawn: list[dict[str, Tensor]] = [case.tensors(torch.device("cpu")) for case in found]
     names = sorted({name for tensors in drawn for name in tensors})

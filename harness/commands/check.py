@@ -22,7 +22,7 @@ from bitproof.harness.outcomes import Findings, Outcome
 from bitproof.harness.report import failure, records
 from bitproof.harness.report.records import Captured
 from bitproof.harness.search import falsify, profiles
-from bitproof.harness.search.falsify import Search
+from bitproof.harness.search.falsify import SearchResult
 from bitproof.harness.search.isolation import Careful
 from bitproof.harness.subjects.discovery import Found
 
@@ -79,7 +79,7 @@ def _caught(found: Found, tried: Sequence[str], defects: Sequence[str], lane: La
     fault = next(one for one in found.spec.faults if one.name == found.fault)
     if fault.caught_by in defects:
         return f"the planted fault was caught by {fault.caught_by}, as declared"
-    if lane.name not in fault.lanes:
+    if lanes.family(lane.name) not in fault.lanes:
         return f"the planted fault shows on {', '.join(fault.lanes)} only: {fault.because}"
     if fault.caught_by not in tried:
         return (
@@ -100,7 +100,7 @@ def _names(found: Found, chosen: Sequence[str]) -> Sequence[str]:
 
 def _search(
     found: Found, check: str, lane: Lane, max_examples: int | None, seconds: int | None
-) -> Search:
+) -> SearchResult:
     """Draw cases under the default profile; a bar shows how many were judged."""
     profiles.register()
     profile = profiles.default()
@@ -124,14 +124,15 @@ def _search(
             base=settings.get_profile(profile),
             execute=execute,
             seconds=seconds,
+            scale=profiles.scale(lane.name),
         )
 
 
-def _judge(found: Found, check: str, inputs: Inputs, lane: Lane) -> Search:
+def _judge(found: Found, check: str, inputs: Inputs, lane: Lane) -> SearchResult:
     """One check on captured tensors, as a search that had a single case."""
     began = time.perf_counter()
     findings = checks.run(check, found.spec, inputs, lane)
-    return Search(
+    return SearchResult(
         check=check,
         kernel=found.spec.name,
         outcomes=collections.Counter([findings.outcome]),
@@ -139,13 +140,12 @@ def _judge(found: Found, check: str, inputs: Inputs, lane: Lane) -> Search:
         counts=collections.Counter(findings.counts),
         reasons={findings.reason} if findings.reason else set(),
         seconds=time.perf_counter() - began,
-        captured=True,
         inputs=inputs,
         findings=findings if findings.outcome.is_defect else None,
     )
 
 
-def _line(result: Search) -> str:
+def _line(result: SearchResult) -> str:
     examples = f"{result.examples} example{'' if result.examples == 1 else 's'}"
     line = f"{result.check:<16} {result.outcome:<16} {examples} in {result.seconds:.1f} s"
     worst = result.measures.get("worst", 0.0)
@@ -157,7 +157,7 @@ def _line(result: Search) -> str:
 
 
 def _record(
-    found: Found, result: Search, versions: dict[str, str], source: Captured | None
+    found: Found, result: SearchResult, versions: dict[str, str], source: Captured | None
 ) -> None:
     assert result.inputs is not None
     assert result.findings is not None

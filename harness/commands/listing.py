@@ -36,7 +36,7 @@ def run(
 
 
 def _lines(kernel: dict[str, Any]) -> Iterator[str]:
-    from bitproof.harness.spec import LANES
+    from bitproof.harness.vocabulary import LANES
 
     yield f"{kernel['kernel']}  ({kernel['spec']})"
     yield f"  checks  {', '.join(kernel['checks'])}"

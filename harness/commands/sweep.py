@@ -28,7 +28,7 @@ from bitproof.harness.sweep.census import Census
 from bitproof.harness.sweep.sweep import declared, sweep
 from bitproof.oracles import formats
 
-FOLDER = Path(".bitproof") / "sweeps"
+FOLDER = files.FOLDER / "sweeps"
 
 
 def run(
@@ -46,21 +46,21 @@ def run(
     found = find_subject(kernel, specs, fault)
     cast = declared(found.spec)
     here = lanes.present()
-    counted = Census()
     began = time.perf_counter()
+    so_far = Census()
+
+    def look(position: int, census: Census) -> None:
+        nonlocal so_far
+        so_far = census
+        tell(position - low, f"{census.wrong:,} wrong")
+
     try:
         with progress(kernel, high - low) as tell:
-
-            def hear(position: int, so_far: Census) -> None:
-                nonlocal counted
-                counted = so_far
-                tell(position - low, f"{so_far.wrong:,} wrong")
-
-            sweep(found, here, low=low, high=high, tell=hear)
+            counted = sweep(found, here, low=low, high=high, tell=look)
     except KeyboardInterrupt:
         click.echo(
-            f"bitproof: interrupted at 0x{low + counted.tried:08x}, with {counted.wrong:,} wrong of "
-            f"{counted.tried:,} until there",
+            f"bitproof: interrupted after {so_far.tried:,} of {high - low:,} patterns, "
+            f"{so_far.wrong:,} wrong",
             err=True,
         )
         return INTERRUPTED
@@ -85,7 +85,9 @@ def run(
         "record": record,
     }
     text = json.dumps(plain, indent=2)
-    files.write(_kept(plain), text.encode() + b"\n")
+    identity = json.dumps([fault, here.name, low, high])
+    digest = hashlib.sha256(identity.encode()).hexdigest()[:12]
+    files.save(FOLDER / f"{kernel}-{digest}.census.json", text.encode() + b"\n")
     if as_json:
         click.echo(text)
         return 1 if counted.wrong else 0

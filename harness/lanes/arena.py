@@ -15,6 +15,8 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
+from bitproof.harness.data import INTEGER_OF_SIZE, bits
+
 GUARD = 16384
 _ALIGN = 256
 
@@ -162,7 +164,7 @@ class Allocations(TorchFunctionMode):
             result.device != self._arena.device
             or result.layout is not torch.strided
             or result.grad_fn is not None
-            or result.element_size() not in _INTEGER
+            or result.element_size() not in INTEGER_OF_SIZE
         ):
             return False
         memory = result.untyped_storage()._cdata
@@ -191,14 +193,6 @@ def unwritten(first: Tensor, second: Tensor, poisons: tuple[int, int]) -> Tensor
     """Mask of the elements still poison in both of two runs under two poisons: nobody wrote them."""
     one, two = _element_bytes(first), _element_bytes(second)
     return ((one == poisons[0]).all(-1)) & ((two == poisons[1]).all(-1))
-
-
-_INTEGER = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-
-
-def bits(tensor: Tensor) -> Tensor:
-    """`tensor`'s bit patterns as integers of its width; same shape and memory."""
-    return tensor.view(_INTEGER[tensor.element_size()])
 
 
 def _element_bytes(tensor: Tensor) -> Tensor:

@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 
 from bitproof.harness.case import Inputs
+from bitproof.harness.data import bits
 from bitproof.harness.errors import EnvironmentUnfit, SpecError
-from bitproof.harness.lanes.arena import POISONS, Allocations, Arena, bits
+from bitproof.harness.lanes.arena import POISONS, Allocations, Arena
 from bitproof.harness.spec import KernelSpec, Params, Tensors
 
 

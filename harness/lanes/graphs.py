@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from bitproof.harness.case import Inputs
-from bitproof.harness.lanes.arena import Arena, bits
+from bitproof.harness.data import bits
+from bitproof.harness.lanes.arena import Arena
 from bitproof.harness.lanes.autotune import configured
 from bitproof.harness.lanes.base import (
     Uncapturable,

@@ -30,7 +30,7 @@ from bitproof.harness.targets.versions import libraries
 
 FOLDER = Path(".bitproof") / "lowering"
 EXAMPLES = 64
-# Seconds for one reading; the slowest takes one a tenth of them on two busy cores.
+# Seconds for one reading; the slowest is the whole of a kernel with many launch configurations.
 LIMIT = 600.0
 # What has Triton assemble otherwise, or has the machine code read by another tool.
 _TOOLS = (
@@ -87,7 +87,7 @@ def reading(found: Found, target: str) -> Reading:
     with _worker(target) as worker:
         made = worker.read(found)
     if not made.hung:  # which may be this machine's doing, and not last
-        files.write(path, msgspec.json.format(msgspec.json.encode(made)))
+        files.save(path, msgspec.json.format(msgspec.json.encode(made)))
     return made
 
 

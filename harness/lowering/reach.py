@@ -23,11 +23,11 @@ from triton import knobs
 from triton.runtime.autotuner import Autotuner
 
 from bitproof.harness.case import Case, build
+from bitproof.harness.errors import one_line
 from bitproof.harness.lanes.arena import Arena
 from bitproof.harness.lanes.base import LaunchFailed, call
 from bitproof.harness.lowering import null_driver
 from bitproof.harness.lowering.findings import Refusal
-from bitproof.harness.outcomes import one_line
 from bitproof.harness.search import falsify
 from bitproof.harness.spec import KernelSpec
 from bitproof.harness.targets.architectures import Target
@@ -74,7 +74,7 @@ def reach(spec: KernelSpec, target: Target, *, examples: int) -> Reached:
     watcher = _Watcher(spec=spec)
     null_driver.install(target, watcher.launched)
     with watcher.listening():
-        for case in falsify.drawn(spec, examples):
+        for case in falsify.draw_cases(spec, examples):
             watcher.run(case)
         watcher.wanted, watcher.result.unseen = covering(watcher.facts, spec.lowering.most)
         _forget_measurements()

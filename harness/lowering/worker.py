@@ -12,9 +12,8 @@ from typing import Any
 import msgspec
 import torch
 
-from bitproof.harness.errors import BitproofError, EnvironmentUnfit
+from bitproof.harness.errors import BitproofError, EnvironmentUnfit, describe
 from bitproof.harness.lowering.read import read
-from bitproof.harness.outcomes import raised
 from bitproof.harness.processes.serve import serve
 from bitproof.harness.subjects.discovery import find
 from bitproof.harness.subjects.planting import with_fault
@@ -38,9 +37,8 @@ def answer(target_name: str, request: dict[str, Any]) -> Any:
     except BitproofError:
         raise
     except Exception as error:
-        raise EnvironmentUnfit(
-            f"code for {target_name} cannot be read here: reading {request['kernel']} raised {raised(error)}"
-        ) from error
+        where = f"code of {request['kernel']} for {target_name} cannot be read here"
+        raise EnvironmentUnfit(f"{where}: {describe(error)}") from error
     return msgspec.to_builtins(made)
 
 

@@ -13,10 +13,10 @@ from torch import Tensor
 
 from bitproof.harness.bounds import Bound, ExactBits, Judgement, is_float
 from bitproof.harness.case import Inputs
-from bitproof.harness.errors import SpecError
-from bitproof.harness.lanes.arena import bits
+from bitproof.harness.data import bits
+from bitproof.harness.errors import SpecError, describe
 from bitproof.harness.lanes.base import Writer, parameters
-from bitproof.harness.outcomes import Finding, raised
+from bitproof.harness.outcomes import Finding
 from bitproof.harness.spec import KernelSpec
 from bitproof.oracles import formats
 from bitproof.oracles.estimates import Estimate
@@ -132,7 +132,7 @@ def _answer(spec: KernelSpec, inputs: Inputs) -> Mapping[str, Any]:
     try:
         answer: Any = spec.oracle(inputs.tensors, parameters(inputs))
     except Exception as error:
-        raise SpecError(f"spec {spec.name!r}: its oracle raised {raised(error)}") from error
+        raise SpecError(f"spec {spec.name!r}: its oracle raised {describe(error)}") from error
     if not isinstance(answer, Mapping):
         raise SpecError(
             f"spec {spec.name!r}: its oracle must return a dict of answers by output, "
@@ -147,7 +147,7 @@ def _types(spec: KernelSpec, inputs: Inputs) -> Mapping[str, torch.dtype]:
     try:
         return spec.dtypes(inputs.tensors, parameters(inputs))
     except Exception as error:
-        raise SpecError(f"spec {spec.name!r}: its dtypes raised {raised(error)}") from error
+        raise SpecError(f"spec {spec.name!r}: its dtypes raised {describe(error)}") from error
 
 
 def _numbers(expected: Any) -> Array:

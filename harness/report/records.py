@@ -15,6 +15,7 @@ from bitproof.harness.case import Inputs
 from bitproof.harness.errors import UsageError
 from bitproof.harness.outcomes import Findings, Outcome
 from bitproof.harness.report import files
+from bitproof.harness.report.files import Format
 from bitproof.harness.subjects.discovery import Found, find
 
 FORMAT = 1
@@ -84,7 +85,7 @@ def save(
         fault=found.fault,
     )
     # JSON has no infinity: msgspec writes null, where json would write what nobody can read.
-    files.write(path, msgspec.json.format(msgspec.json.encode(record, enc_hook=str)) + b"\n")
+    files.save(path, msgspec.json.format(msgspec.json.encode(record, enc_hook=str)) + b"\n")
     return path
 
 
@@ -93,7 +94,7 @@ def load(path: Path) -> Record:
 
     Raises UsageError in one sentence for a file that is missing, damaged, foreign or of another format.
     """
-    record = files.read(path, Record, what="record", version=FORMAT)
+    record = files.read(path, Record, what="record", form=Format(version=FORMAT, beside="kernel"))
     if (record.case is None) == (record.captured is None):
         raise UsageError(f"{path} is a damaged record: it needs either a case or captured tensors")
     return record

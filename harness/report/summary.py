@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from bitproof.harness.report import files
-from bitproof.harness.search.falsify import Search
+from bitproof.harness.report.files import Format
 
 FORMAT = 1
 PATH = Path(".bitproof") / "summary.json"
@@ -38,24 +38,6 @@ class Entry:
     seconds: float
     report: str
     record: str | None
-
-
-def entry(search: Search, *, report: str = "", record: Path | None = None) -> Entry:
-    """The entry of one finished search."""
-    return Entry(
-        kernel=search.kernel,
-        check=search.check,
-        outcome=str(search.outcome),
-        examples=search.examples,
-        outcomes={str(outcome): n for outcome, n in sorted(search.outcomes.items())},
-        covered=dict(sorted(search.covered.items())),
-        measures=search.measures,
-        counts=dict(sorted(search.counts.items())),
-        reasons=sorted(search.reasons),
-        seconds=round(search.seconds, 3),
-        report=report,
-        record=str(record) if record else None,
-    )
 
 
 def lines(entries: Sequence[Entry]) -> list[str]:
@@ -96,7 +78,7 @@ def write(
         "entries": [asdict(item) for item in ordered],
     }
     # JSON has no infinity: msgspec writes null.
-    files.write(path, msgspec.json.format(msgspec.json.encode(data), indent=1) + b"\n")
+    files.save(path, msgspec.json.format(msgspec.json.encode(data), indent=1) + b"\n")
     return path
 
 
@@ -117,8 +99,9 @@ def read(path: Path = PATH) -> Summary:
 
     Raises UsageError in one sentence for a file that is missing, damaged, foreign or of another format.
     """
+    form = Format(version=FORMAT, beside="entries")
     remedy = "`pytest properties/` writes it"
-    return files.read(path, Summary, what="summary", version=FORMAT, remedy=remedy)
+    return files.read(path, Summary, what="summary", form=form, remedy=remedy)
 
 
 def _versions() -> dict[str, str]:

@@ -23,4 +23,6 @@ class Steady(HypothesisProvider):
         return None
 
 
-AVAILABLE_PROVIDERS[STEADY] = f"{__name__}.{Steady.__name__}"
+def register() -> None:
+    """Make the provider known to Hypothesis by its name."""
+    AVAILABLE_PROVIDERS[STEADY] = f"{__name__}.{Steady.__name__}"

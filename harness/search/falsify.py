@@ -9,6 +9,7 @@ import collections
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -16,20 +17,21 @@ from hypothesis import HealthCheck, Phase, Verbosity, given, seed, settings
 from hypothesis.errors import FlakyFailure, HypothesisException
 
 from bitproof.harness import checks
-from bitproof.harness.case import Case, Inputs, build, covered
-from bitproof.harness.checks import invariances
-from bitproof.harness.errors import SpecError
+from bitproof.harness.case import Case, Inputs, Scale, build, covered
+from bitproof.harness.errors import SpecError, one_line
 from bitproof.harness.lanes.base import Lane
-from bitproof.harness.outcomes import Finding, Findings, Outcome, one_line
+from bitproof.harness.outcomes import Finding, Findings, Outcome
+from bitproof.harness.report.summary import Entry
+from bitproof.harness.search import draws
 from bitproof.harness.search.draws import STEADY
-from bitproof.harness.spec import Invariance, KernelSpec
+from bitproof.harness.spec import KernelSpec
 
 
 @dataclass(kw_only=True)
-class Search:
-    """What a search did: examples by outcome, what the cases covered, and the smallest failing one.
+class SearchResult:
+    """What a search found: examples by outcome, what the cases covered, and the smallest failing one.
 
-    `captured` where its one case is a user's, to which not every invariance has to apply.
+    `wanted` names the counts that must not be zero for its passing to mean something.
     """
 
     check: str
@@ -39,8 +41,7 @@ class Search:
     measures: dict[str, float] = field(default_factory=dict)
     counts: collections.Counter[str] = field(default_factory=collections.Counter)
     reasons: set[str] = field(default_factory=set)
-    demanded: bool = False
-    captured: bool = False
+    wanted: frozenset[str] = frozenset()
     unable: str = ""
     seconds: float = 0.0
     case: Case | None = None
@@ -74,20 +75,34 @@ class Search:
     def undemonstrated(self) -> str:
         """Why what passed shows too little, "" where it does not.
 
-        A control that varied on no output shows nothing, and where the claim says which have to vary
-        (`demanded`), on one of them; each invariance has to apply somewhere.
+        Everything wanted has to have been seen; where nothing is named, any count at all.
         """
         if not self.outcomes[Outcome.PASSED] or not self.counts:
             return ""
-        if self.check == "invariances" and self.captured:
-            return ""
-        if self.check == "invariances" or self.demanded:
-            idle = sorted(name for name, count in self.counts.items() if not count)
-            return f"never {idle[0]}" if idle else ""
+        idle = sorted(name for name in self.wanted if not self.counts[name])
+        if idle:
+            return f"never {idle[0]}"
         return "" if self.counts.total() else "its control never varied"
 
+    def entry(self, *, report: str = "", record: Path | None = None) -> Entry:
+        """The entry of a run's summary, with the report and the record of a failure."""
+        return Entry(
+            kernel=self.kernel,
+            check=self.check,
+            outcome=str(self.outcome),
+            examples=self.examples,
+            outcomes={str(outcome): n for outcome, n in sorted(self.outcomes.items())},
+            covered=dict(sorted(self.covered.items())),
+            measures=self.measures,
+            counts=dict(sorted(self.counts.items())),
+            reasons=sorted(self.reasons),
+            seconds=round(self.seconds, 3),
+            report=report,
+            record=str(record) if record else None,
+        )
 
-# Further cases that are drawn, and judged if they show an invariance that applied to none before.
+
+# Further cases that are drawn, and judged if they show something wanted that none showed before.
 _FURTHER = 200
 
 Execute = Callable[[Case], tuple[Inputs, Findings]]
@@ -108,11 +123,12 @@ _ALWAYS: dict[str, Any] = {
 }
 
 
-def drawn(spec: KernelSpec, examples: int) -> list[Case]:
+def draw_cases(spec: KernelSpec, examples: int, scale: Scale = Scale()) -> list[Case]:
     """Up to `examples` cases of the spec's strategy, the simplest first: the same ones in every process.
 
     SpecError where the strategy cannot make any.
     """
+    draws.register()
     found: list[Case] = []
     chosen = settings(
         backend=STEADY,
@@ -129,7 +145,7 @@ def drawn(spec: KernelSpec, examples: int) -> list[Case]:
         found.append(case)
 
     try:
-        chosen(seed(f"drawn {spec.name}")(given(spec.drawn())(draw)))()
+        chosen(seed(f"drawn {spec.name}")(given(spec.strategy(scale))(draw)))()
     except HypothesisException as error:
         raise _undrawable(spec, error) from error
     return found
@@ -149,17 +165,19 @@ def search(
     base: settings | None = None,
     execute: Execute | None = None,
     seconds: float | None = None,
-) -> Search:
+    scale: Scale = Scale(),
+) -> SearchResult:
     """Judge up to `max_examples` drawn cases; stop at the first defect, shrunk unless told otherwise.
 
-    Where an invariance applied to none of them, cases to which it does are looked for among some more.
+    Where the check still wants to see something then, cases that show it are looked for among some more.
     After `seconds` no further case is begun, the first apart; a defect is shrunk all the same. Where `base`
     is derandomised, the cases are the same ones in every process. A failure that does not repeat is a finding
     too: the kernel gave two answers to one case. `execute` judges one case; by default that happens here, see
     `isolation` for elsewhere.
     """
-    demanded = check == "reproducibility" and bool(spec.reproducible.varies)
-    result = Search(check=check, kernel=spec.name, demanded=demanded)
+    draws.register()
+    wanted = checks.find(check).wanted(spec)
+    result = SearchResult(check=check, kernel=spec.name, wanted=frozenset(wanted))
     began = time.perf_counter()
 
     def here(case: Case) -> tuple[Inputs, Findings]:
@@ -172,9 +190,11 @@ def search(
         result.reasons.add(result.unable)
         return result
 
-    def missing() -> list[Invariance]:
-        named = spec.invariances if check == "invariances" else ()
-        return [one for one in named if not result.counts[f"{one.name} applied"]]
+    def missing() -> list[Callable[[Inputs], bool]]:
+        """Ways to tell inputs that show what is wanted and was not seen."""
+        return [
+            shows for name, shows in wanted.items() if shows is not None and not result.counts[name]
+        ]
 
     further = False  # whether only cases that show what is missing are judged
 
@@ -184,7 +204,7 @@ def search(
             return  # Hypothesis cannot be told to draw no more, but drawing costs a millisecond
         if further and result.findings is None:
             inputs = build(case, torch.device("cpu"))
-            if not any(invariances.applied(one, inputs) for one in missing()):
+            if not any(shows(inputs) for shows in missing()):
                 return
         inputs, findings = execute(case)
         if result.findings is None:
@@ -208,7 +228,7 @@ def search(
 
     def look(examples: int, purpose: str) -> None:
         chosen = settings(base, max_examples=examples, phases=phases, backend=backend, **_ALWAYS)
-        drawing = given(spec.drawn())(judge)
+        drawing = given(spec.strategy(scale))(judge)
         if base.derandomize:  # Hypothesis would derive a seed from the very text of `judge`
             drawing = seed(purpose)(drawing)
         chosen(drawing)()
@@ -230,7 +250,7 @@ def search(
     return result
 
 
-def _narrow(result: Search, execute: Execute) -> None:
+def _narrow(result: SearchResult, execute: Execute) -> None:
     """Try the case that holds only the offending element's inputs, where the case knows how."""
     narrow = getattr(result.case, "narrow", None)
     if narrow is None or result.findings is None:

@@ -20,9 +20,15 @@ import msgspec
 from bitproof.harness import case as cases
 from bitproof.harness import checks, lanes
 from bitproof.harness.case import Case, Inputs, build
-from bitproof.harness.errors import BitproofError, EnvironmentUnfit, SpecError, UsageError
+from bitproof.harness.errors import (
+    BitproofError,
+    EnvironmentUnfit,
+    SpecError,
+    UsageError,
+    describe,
+)
 from bitproof.harness.lanes.base import Lane
-from bitproof.harness.outcomes import Finding, Findings, Outcome, raised
+from bitproof.harness.outcomes import Finding, Findings, Outcome
 from bitproof.harness.processes.child import STARTING, Child, Died, Lost, signal_name
 from bitproof.harness.processes.serve import serve
 from bitproof.harness.report import files, records
@@ -55,7 +61,7 @@ def _find(spec: str, kernel: str, fault: str | None) -> Found:
     return with_fault(find([spec], [kernel])[0], fault)
 
 
-def describe(case: Case) -> Inputs:
+def without_tensors(case: Case) -> Inputs:
     """Inputs that carry a case without building its tensors, for reports on what ran elsewhere."""
     return Inputs(tensors={}, params=case.params(), launch=case.launch, case=case)
 
@@ -75,20 +81,20 @@ class Careful:
     _child: Child = field(default_factory=lambda: Child(module=_MODULE), init=False, repr=False)
 
     def __call__(self, found: Found, check: str, case: Case) -> tuple[Inputs, Findings]:
-        """The inputs (see `describe` for those of a child) and the findings of one case.
+        """The inputs (see `without_tensors` for those of a child) and the findings of one case.
 
         Raises what checks raise, in a child too, and EnvironmentUnfit where no child can be started.
         """
         if self.journal is not None:
-            files.write(self.journal, json.dumps(_request(found, check, case)).encode())
+            files.save(self.journal, json.dumps(_request(found, check, case)).encode())
         if not self.isolate:
             inputs = build(case, self.lane.device)
             findings = checks.run(check, found.spec, inputs, self.lane)
             if findings.outcome is not Outcome.CRASHED or self.lane.usable():
                 return inputs, findings
             self.isolate = True
-            return describe(case), findings
-        return describe(case), self._ask(_request(found, check, case))
+            return without_tensors(case), findings
+        return without_tensors(case), self._ask(_request(found, check, case))
 
     def _ask(self, request: dict[str, Any]) -> Findings:
         try:
@@ -146,7 +152,7 @@ def bury(journal: Path, lane: str) -> Path | None:
     case = cases.decode(found.spec.case, request.case)
     died = Finding(summary="the launch crashed: the process that ran it died")
     findings = Findings(outcome=Outcome.CRASHED, findings=(died,))
-    return records.save(found, request.check, describe(case), findings, {"lane": lane})
+    return records.save(found, request.check, without_tensors(case), findings, {"lane": lane})
 
 
 def answer(request: dict[str, Any], lane: Lane) -> dict[str, Any]:
@@ -162,7 +168,7 @@ def answer(request: dict[str, Any], lane: Lane) -> dict[str, Any]:
     except BitproofError:
         raise
     except Exception as error:
-        raise SpecError(f"judging a case raised {raised(error)}") from error
+        raise SpecError(f"judging a case raised {describe(error)}") from error
     usable = findings.outcome is not Outcome.CRASHED or lane.usable()
     return {"findings": msgspec.to_builtins(findings, enc_hook=str), "usable": usable}
 

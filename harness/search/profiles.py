@@ -9,6 +9,8 @@ from hypothesis import settings
 from hypothesis.database import DirectoryBasedExampleDatabase
 
 from bitproof.harness import checks, lanes
+from bitproof.harness.case import Scale
+from bitproof.harness.search import draws
 from bitproof.harness.spec import KernelSpec
 
 DEFAULT = "bitproof"
@@ -24,6 +26,7 @@ _LEAST = 3
 def register() -> None:
     """Make the three profiles known; Hypothesis owns the names `default` and `ci`, these are ours."""
     # Hypothesis derandomises by itself where it finds CI, and the nightly run there wants fresh cases.
+    draws.register()
     base = settings(derandomize=False, database=DirectoryBasedExampleDatabase(EXAMPLES))
     settings.register_profile(DEFAULT, base)
     settings.register_profile(CI, base, derandomize=True, database=None)
@@ -38,4 +41,12 @@ def default() -> str:
 def examples(spec: KernelSpec, check: str, lane: str, profile: str) -> int:
     """How many examples of `check` fit the spec's budget of launches on `lane` under `profile`."""
     launches = spec.launches.get(lanes.family(lane), 400) * _SHARE.get(profile, 1.0)
-    return max(_LEAST, int(launches) // checks.cost(check, spec))
+    return max(_LEAST, int(launches) // checks.find(check).launches(spec))
+
+
+def scale(lane: str) -> Scale:
+    """How large cases may be on `lane` under the profile that is loaded."""
+    on_card = lanes.family(lane) == "cuda"
+    return Scale(
+        on_card=on_card, nightly=on_card and settings.get_current_profile_name() == NIGHTLY
+    )

@@ -12,9 +12,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
-from bitproof.harness.errors import BitproofError, UsageError
-from bitproof.harness.outcomes import one_line
+from bitproof.harness.errors import BitproofError, UsageError, one_line
 from bitproof.harness.spec import KernelSpec
 
 # What a record of a built-in kernel names: its name tells which one, wherever its file comes to lie.
@@ -91,6 +91,11 @@ def load(reference: str) -> list[Found]:
         if not chosen or not all(isinstance(spec, KernelSpec) for spec in chosen):
             raise UsageError(f"--spec {reference}: {attribute!r} is not a KernelSpec in {target}")
         declared = list(chosen)
+    if not declared and any(_is_twin(value) for value in vars(module).values()):
+        raise UsageError(
+            f"--spec {reference}: its KernelSpec is that of `harness.spec`, a second copy of this project's "
+            "modules: import it from `bitproof`"
+        )
     if not declared:
         raise UsageError(f"--spec {reference}: no KernelSpec in that module; declare one as SPEC")
     return [Found(spec=spec, reference=target, module=_home(spec, module)) for spec in declared]
@@ -123,6 +128,16 @@ def _declared(module: ModuleType) -> list[KernelSpec]:
             if isinstance(spec, KernelSpec) and not any(spec is seen for seen in specs):
                 specs.append(spec)
     return specs
+
+
+def _is_twin(value: Any) -> bool:
+    """Whether a value is a spec, or several, of the class that a bare `import harness` makes."""
+    values = value if isinstance(value, (list, tuple)) else (value,)
+    return any(
+        type(one).__name__ == KernelSpec.__name__
+        and type(one).__module__ == KernelSpec.__module__.removeprefix("bitproof.")
+        for one in values
+    )
 
 
 def _from_name(name: str) -> ModuleType:

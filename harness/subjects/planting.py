@@ -21,8 +21,7 @@ from functools import cache
 from pathlib import Path
 from types import ModuleType
 
-from bitproof.harness.errors import BitproofError, SpecError, UsageError
-from bitproof.harness.outcomes import one_line
+from bitproof.harness.errors import BitproofError, SpecError, UsageError, one_line
 from bitproof.harness.spec import Fault, KernelSpec
 from bitproof.harness.subjects.discovery import BUILT_IN, Found, import_file
 

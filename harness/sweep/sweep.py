@@ -108,7 +108,7 @@ def sweep(
 ) -> Census:
     """Census of the kernel on the patterns in [low, high).
 
-    `tell` hears of every look: the next pattern, and the census so far.
+    `tell` is called after every look with the next pattern and the census so far.
     Raises UsageError for a range outside [0, 2^32) and for a kernel that is no elementwise cast,
     LaunchFailed from whatever its launcher raises.
     """

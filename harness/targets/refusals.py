@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 
-from bitproof.harness.outcomes import one_line
+from bitproof.harness.errors import one_line
 
 _OF_COMPILERS = ("CompilationError", "CompileTimeAssertionFailure", "UnsupportedLanguageConstruct")
 

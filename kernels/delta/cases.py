@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -14,9 +13,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from bitproof.harness import data
-from bitproof.harness.case import Launch
+from bitproof.harness.case import Launch, Scale
 from bitproof.harness.errors import UsageError
-from bitproof.harness.strategies import correlated, floats, gates, launches, packed, ragged, sizes
+from bitproof.harness.strategies import correlated, floats, gates, launches, packed, ragged
 from bitproof.harness.strategies.gates import Gate, Gates
 from bitproof.harness.strategies.values import Dtype, encode
 from bitproof.kernels.delta.packing import TOKENS
@@ -311,13 +310,12 @@ _COMBINATIONS, _NIGHTLY = 16, 96
 
 @cache
 @st.composite
-def _chosen(draw: Any, *, chunked: bool, gradient: bool) -> dict[str, Any]:
+def _chosen(draw: Any, *, chunked: bool, gradient: bool, scale: Scale) -> dict[str, Any]:
     """One value of each option; on a card one of few combinations, the first of plainest values."""
-    on_card = _on_card()
-    options = _options(chunked=chunked, gradient=gradient, on_card=on_card)
-    if not on_card:
+    options = _options(chunked=chunked, gradient=gradient, on_card=scale.on_card)
+    if not scale.on_card:
         return {name: draw(st.sampled_from(values)) for name, values in options.items()}
-    count = _NIGHTLY if sizes.nightly() else _COMBINATIONS
+    count = _NIGHTLY if scale.nightly else _COMBINATIONS
     number = draw(st.integers(0, count - 1))
     return {
         name: values[_turns(place, count)[number] % len(values) if number else 0]
@@ -334,7 +332,9 @@ def _turns(place: int, count: int) -> list[int]:
 
 @cache
 @st.composite
-def delta_cases(draw: Any, *, kind: Kind, chunked: bool, gradient: bool) -> DeltaCase:
+def delta_cases(
+    draw: Any, *, kind: Kind, chunked: bool, gradient: bool, scale: Scale = Scale()
+) -> DeltaCase:
     """A few sequences; several hundred tokens on a card, up to about two chunks in the interpreter.
 
     Two in five have the ordinary gates and the correlated operands of the GDN2 report, and where that
@@ -342,7 +342,7 @@ def delta_cases(draw: Any, *, kind: Kind, chunked: bool, gradient: bool) -> Delt
     wrote is still there at the end, and keeps all in fp32, so that a rounding too many shows. Shrinks
     toward one token of one sequence, one head, ordinary numbers and the plainest options.
     """
-    chosen = draw(_chosen(chunked=chunked, gradient=gradient))
+    chosen = draw(_chosen(chunked=chunked, gradient=gradient, scale=scale))
     heads, groups, keys, values = chosen.pop("size")
     absent, gate = chosen.pop("absent"), chosen.pop("gate")
     style: _Style = draw(st.sampled_from(("any", "reported", "lasting", "any", "reported")))
@@ -350,13 +350,15 @@ def delta_cases(draw: Any, *, kind: Kind, chunked: bool, gradient: bool) -> Delt
     any_dtype: Dtype = draw(st.sampled_from(("bf16", "fp16", "fp32")))
     operands: correlated.Kind = draw(st.sampled_from(correlated.KINDS))
     erase: Erase = draw(st.sampled_from(("usual", "sparse", "doubled", "zero")))
-    if style == "reported" and not _on_card():
+    if style == "reported" and not scale.on_card:
         chosen |= {"dtype": "bf16", "normalise": True, "initial": False}
-    if style == "lasting" and not _on_card():
+    if style == "lasting" and not scale.on_card:
         chosen |= {"dtype": any_dtype, "precision": "fp32"}
     return DeltaCase(
         kind=kind,
-        lengths=draw(packed.lengths(sequences=5, most=draw(st.sampled_from(_budgets(chunked))))),
+        lengths=draw(
+            packed.lengths(sequences=5, most=draw(st.sampled_from(_budgets(chunked, scale))))
+        ),
         slack=draw(packed.slack(CHUNK, SUBCHUNK)),
         garbage=draw(st.sampled_from(GARBAGE)),
         heads=heads,
@@ -381,12 +383,8 @@ def delta_cases(draw: Any, *, kind: Kind, chunked: bool, gradient: bool) -> Delt
     )
 
 
-def _budgets(chunked: bool) -> tuple[int, ...]:
+def _budgets(chunked: bool, scale: Scale) -> tuple[int, ...]:
     """Tokens of a case in all; the first is what most cases stay below."""
-    if _on_card():
-        return (320, 320, 640, 4096) if sizes.nightly() else (320, 320, 640)
+    if scale.on_card:
+        return (320, 320, 640, 4096) if scale.nightly else (320, 320, 640)
     return (80, 80, 80, 132) if chunked else (40, 40, 40, 132)
-
-
-def _on_card() -> bool:
-    return os.environ.get("BITPROOF_LANE") == "cuda"

@@ -85,7 +85,7 @@ def _moderate(inputs: Inputs) -> bool:
         plain = inputs.params["gate"] == "plain"
         depth = rate * torch.logaddexp(x, x * 0) if plain else x.abs()
         deepest = float(depth.amax()) if depth.numel() else 0.0
-    return deepest <= _DEEPEST and deepest * (1 + _silence(inputs)) <= _FARTHEST
+    return bool(deepest <= _DEEPEST and deepest * (1 + _silence(inputs)) <= _FARTHEST)
 
 
 def _silence(inputs: Inputs) -> int:

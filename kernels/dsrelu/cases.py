@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from bitproof.harness import data
-from bitproof.harness.case import Launch
+from bitproof.harness.case import Launch, Scale
 from bitproof.harness.strategies import launches, ragged
 from bitproof.harness.strategies.values import encode
 
@@ -153,13 +152,13 @@ def _bf16(values: Tensor) -> Tensor:
 
 
 @st.composite
-def dsrelu_cases(draw: Any, *, small: bool = False) -> DsreluCase:
+def dsrelu_cases(draw: Any, *, small: bool = False, scale: Scale = Scale()) -> DsreluCase:
     """A few experts with a few tiles of rows and columns; many tiles where there is a card to fill.
 
     Three cases in four have three tiles along both axes, so that sums over tiles have an order. Shrinks
     toward one token, one column, one expert, ordinary numbers.
     """
-    on_card = os.environ.get("BITPROOF_LANE") == "cuda"
+    on_card = scale.on_card
     quantised = draw(st.booleans())
     least = 32 if quantised else 16
     block_m, block_n = (draw(st.sampled_from((least, 64 if on_card else 2 * least))) for _ in "mn")

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from bitproof.harness import data
 from bitproof.harness.case import Inputs
-from bitproof.harness.lanes.arena import bits
+from bitproof.harness.data import bits
 from bitproof.harness.spec import Invariance, Tensors
 
 _OF_ROWS = ("a", "a_scale", "c", "prob", "dprob")

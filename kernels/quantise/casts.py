@@ -19,7 +19,7 @@ from torch import Tensor
 
 from bitproof.harness import invariances as relations
 from bitproof.harness.bounds import exact_bits
-from bitproof.harness.case import Inputs, Launch
+from bitproof.harness.case import Inputs, Launch, Scale
 from bitproof.harness.spec import (
     Accepted,
     Bitwise,
@@ -134,12 +134,12 @@ class CastCase:
 
 
 @st.composite
-def cases(draw: Any, target: str) -> CastCase:
+def cases(draw: Any, target: str, *, scale: Scale = Scale()) -> CastCase:
     """Vectors of values around what rounding to `target` decides, and of everything else."""
     launch = draw(launches.launches(BLOCKS))
     dtype = draw(st.sampled_from(INPUT_TYPES))
     if draw(st.integers(0, 2)):
-        count = draw(length(2100, block=launch.block))
+        count = draw(length(2100, block=launch.block, scale=scale))
         return CastCase(
             count=count, dtype=dtype, values=draw(values(target, CAST_KINDS)), launch=launch
         )

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from bitproof.harness import data
-from bitproof.harness.case import Inputs, Launch
-from bitproof.harness.lanes.arena import bits
+from bitproof.harness.case import Inputs, Launch, Scale
+from bitproof.harness.data import bits
 from bitproof.harness.spec import Invariance, Tensors
 from bitproof.harness.strategies import floats, launches
 from bitproof.harness.strategies.content import content, widened
@@ -139,15 +139,15 @@ def _size(shape: tuple[int, ...]) -> int:
 
 
 @st.composite
-def cases(draw: Any, kind: Literal["int8", "fp8"]) -> StoreCase:
+def cases(draw: Any, kind: Literal["int8", "fp8"], *, scale: Scale = Scale()) -> StoreCase:
     """Up to six tokens of up to three heads and up to a hundred elements, into a few slots more."""
-    tokens = draw(length(6))
+    tokens = draw(length(6, scale=scale))
     launch = draw(launches.launches(BLOCKS, strided=True))
     return StoreCase(
         kind=kind,
         tokens=tokens,
         heads=draw(st.integers(1, 3)),
-        dim=draw(st.one_of(st.sampled_from((32, 64, 96, 31, 33, 65)), length(100))),
+        dim=draw(st.one_of(st.sampled_from((32, 64, 96, 31, 33, 65)), length(100, scale=scale))),
         slots=max(tokens, 1) + draw(st.integers(0, 3)),
         shuffled=draw(st.booleans()),
         skipping=draw(st.booleans()),

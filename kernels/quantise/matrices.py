@@ -12,7 +12,7 @@ import torch
 from hypothesis import strategies as st
 from torch import Tensor
 
-from bitproof.harness.case import Launch
+from bitproof.harness.case import Launch, Scale
 from bitproof.harness.strategies import floats, launches
 from bitproof.harness.strategies.content import content, widened
 from bitproof.harness.strategies.sizes import length
@@ -126,6 +126,7 @@ def matrices(
     kinds: tuple[Kind, ...] = QUANTISER_KINDS,
     packed: int = 1,
     strided: bool = False,
+    scale: Scale = Scale(),
 ) -> MatrixCase:
     """Matrices of a few rows and up to about 300 columns, `groups[0]` the usual group.
 
@@ -134,8 +135,8 @@ def matrices(
     group = draw(st.sampled_from(groups))
     launch = draw(launches.launches(BLOCKS, strided=strided))
     return MatrixCase(
-        rows=draw(length(8)),
-        columns=draw(columns(group, packed)),
+        rows=draw(length(8, scale=scale)),
+        columns=draw(columns(group, packed, scale=scale)),
         group=group,
         packed=packed,
         dtype=draw(st.sampled_from(INPUT_TYPES)),
@@ -146,11 +147,11 @@ def matrices(
 
 @cache
 @st.composite
-def columns(draw: Any, group: int, packed: int) -> int:
+def columns(draw: Any, group: int, packed: int, *, scale: Scale = Scale()) -> int:
     """A row's length: any, or next to a multiple of the group; one in ten is 0."""
     choice = draw(st.integers(0, 9))
     if choice % 2:
         size = group * draw(st.integers(1, 3)) + packed * draw(st.sampled_from((0, 1, -1)))
     else:
-        size = draw(length(300, step=packed, empty=False))
+        size = draw(length(300, step=packed, empty=False, scale=scale))
     return 0 if choice == 9 else int(size)

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from bitproof.harness import invariances as relations
 from bitproof.harness.bounds import exact_bits
-from bitproof.harness.case import Inputs, Launch
+from bitproof.harness.case import Inputs, Launch, Scale
 from bitproof.harness.spec import Bitwise, Fault, KernelSpec, Params, Tensors
 from bitproof.harness.strategies import floats
 from bitproof.harness.strategies.values import CAST_KINDS, ONE, Values
@@ -117,13 +117,13 @@ class StaticCase:
 
 
 @st.composite
-def cases(draw: Any) -> StaticCase:
-    """Matrices, half of them of what rounding decides in units of the scale."""
-    scale = draw(scales())
-    matrix = draw(matrices("e4m3", groups=(WIDTH,), kinds=CAST_KINDS, strided=True))
+def cases(draw: Any, *, scale: Scale = Scale()) -> StaticCase:
+    """Matrices, half of them of what rounding decides in units of the kernel's scale."""
+    unit = draw(scales())
+    matrix = draw(matrices("e4m3", groups=(WIDTH,), kinds=CAST_KINDS, strided=True, scale=scale))
     if matrix.values.kind == "lattice":
-        matrix = replace(matrix, values=replace(matrix.values, unit=scale))
-    return StaticCase(matrix=matrix, scale=scale)
+        matrix = replace(matrix, values=replace(matrix.values, unit=unit))
+    return StaticCase(matrix=matrix, scale=unit)
 
 
 def scales() -> st.SearchStrategy[str]:
@@ -163,7 +163,8 @@ _FAULTS = (
 
 
 def _program(output: str, index: tuple[int, ...], inputs: Inputs) -> str:
-    return groups.program(inputs, *index, WIDTH)
+    row, column = index
+    return groups.program(inputs, row, column, WIDTH)
 
 
 SPEC = KernelSpec(

@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from bitproof.harness.lanes.arena import GUARD, POISONS, Allocations, Arena, bits, unwritten
+from bitproof.harness.data import bits
+from bitproof.harness.lanes.arena import GUARD, POISONS, Allocations, Arena, unwritten
 
 CPU = torch.device("cpu")
 X = torch.arange(12.0).reshape(3, 4)

@@ -14,10 +14,11 @@ from torch import Tensor
 from bitproof.harness import case as cases
 from bitproof.harness import checks
 from bitproof.harness.bounds import exact_bits
+from bitproof.harness.data import bits
 from bitproof.harness.errors import EnvironmentUnfit, Refused, SpecError, Unsupported, UsageError
-from bitproof.harness.lanes.arena import bits
 from bitproof.harness.outcomes import Findings, Outcome
-from bitproof.harness.spec import CHECKS, Bitwise, Limit, Params, Tensors
+from bitproof.harness.spec import Bitwise, Limit, Params, Tensors
+from bitproof.harness.vocabulary import CHECKS
 from tests.harness.erring import alone, kernel, negated
 from tests.harness.plain import CASE, SPEC, PlainLane, RowsCase, checked, scaled, variant
 
@@ -206,7 +207,9 @@ def test_costs_count_launches() -> None:
             spec, run=run, reproducible=dataclasses.replace(claim, control=run)
         )
         findings = checked(check, counted)
-        spent = 0 if findings.outcome is Outcome.UNSUPPORTED else checks.cost(check, counted)
+        spent = (
+            0 if findings.outcome is Outcome.UNSUPPORTED else checks.find(check).launches(counted)
+        )
         assert len(launches) == spent, check
 
 

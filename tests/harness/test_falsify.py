@@ -19,7 +19,7 @@ from hypothesis.database import InMemoryExampleDatabase
 from bitproof.harness.errors import Refused, SpecError, Unsupported
 from bitproof.harness.outcomes import Finding, Findings, Outcome, judged
 from bitproof.harness.search import falsify
-from bitproof.harness.search.falsify import Search
+from bitproof.harness.search.falsify import SearchResult
 from bitproof.harness.spec import Bitwise, Invariance, KernelSpec, Params, Tensors
 from tests.harness.plain import SPEC, PlainLane, RowsCase, scaled, variant
 
@@ -27,7 +27,7 @@ LANE = PlainLane()
 Run = Callable[[Tensors, Params], dict[str, torch.Tensor]]
 
 
-def _search(spec: KernelSpec, check: str = "agreement", **options: Any) -> Search:
+def _search(spec: KernelSpec, check: str = "agreement", **options: Any) -> SearchResult:
     options.setdefault("base", settings(derandomize=True, database=None))
     return falsify.search(spec, check, LANE, **{"max_examples": 100, **options})
 
@@ -374,13 +374,13 @@ def _no_cases() -> st.SearchStrategy[RowsCase]:
 )
 def test_cases_that_cannot_be_drawn_are_the_specs_mistake(cases: Any, message: str) -> None:
     """One sentence that names the spec, not a verdict on its kernel."""
-    for draw in (_search, lambda spec: falsify.drawn(spec, 8)):
+    for draw in (_search, lambda spec: falsify.draw_cases(spec, 8)):
         with pytest.raises(SpecError, match=f"spec 'scaled_rows': {message}"):
             draw(variant(cases=cases))
 
 
 def test_what_is_drawn_to_be_looked_at_begins_with_the_simplest() -> None:
     """And judges nothing; as many as asked for."""
-    cases = falsify.drawn(SPEC, 20)
+    cases = falsify.draw_cases(SPEC, 20)
     assert len(cases) == 20
     assert cases[0] == RowsCase(rows=1, columns=1)

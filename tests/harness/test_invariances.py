@@ -119,7 +119,7 @@ def test_every_run_of_an_invariance_is_budgeted() -> None:
         run, _continued(), _doubled(), dataclasses.replace(_doubled(), name="plain", start=None)
     )
     checked("invariances", spec, CASE)
-    assert len(launched) == checks.cost("invariances", spec) == 6
+    assert len(launched) == checks.find("invariances").launches(spec) == 6
 
 
 def test_invariances_hold_for_a_right_kernel() -> None:

@@ -8,8 +8,16 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from bitproof.harness.errors import EnvironmentUnfit, Refused, SpecError, Uncompilable, Unsupported
-from bitproof.harness.outcomes import Finding, Findings, Outcome, causes, classify, judged, one_line
+from bitproof.harness.errors import (
+    EnvironmentUnfit,
+    Refused,
+    SpecError,
+    Uncompilable,
+    Unsupported,
+    causes,
+    one_line,
+)
+from bitproof.harness.outcomes import Finding, Findings, Outcome, classify, judged
 
 
 class OutOfResources(Exception):

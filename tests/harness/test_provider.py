@@ -23,7 +23,8 @@ CONSTANTS = "\n".join(f"X{i} = {10**12 + 7 * i}" for i in range(200))
 DRAW = """
 import sys
 from hypothesis import given, settings, strategies as st
-import bitproof.harness.search.draws
+from bitproof.harness.search import draws
+draws.register()
 if sys.argv[2:]:
     import constants
 settings.register_profile("here", derandomize=True, database=None, backend=sys.argv[1], max_examples=50)
@@ -90,11 +91,11 @@ def test_the_text_of_the_search_changes_nothing(tmp_path: Path) -> None:
     try:
         spec.loader.exec_module(other)
         assert _cases(other.search, SPEC, "agreement") == _cases(falsify.search, SPEC, "agreement")
-        assert other.drawn(SPEC, 20) == falsify.drawn(SPEC, 20)
+        assert other.draw_cases(SPEC, 20) == falsify.draw_cases(SPEC, 20)
     finally:
         del sys.modules[spec.name]
     renamed = variant(name="other")
-    assert falsify.drawn(renamed, 20) != falsify.drawn(SPEC, 20)
+    assert falsify.draw_cases(renamed, 20) != falsify.draw_cases(SPEC, 20)
     assert _cases(falsify.search, renamed, "agreement") != _cases(falsify.search, SPEC, "agreement")
     assert _cases(falsify.search, SPEC, "memory") != _cases(falsify.search, SPEC, "agreement")
 

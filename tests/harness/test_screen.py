@@ -13,13 +13,13 @@ from bitproof.harness.commands.screen import progress
 def test_progress_is_a_line_now_and_then_in_a_log(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The share reached, the note, and an estimate made from this run's own part alone."""
+    """The share reached, the note, and an estimate of what is left."""
     clock = iter((0.0, 9.0, 20.0, 29.0))
     monkeypatch.setattr("bitproof.harness.commands.screen.time.monotonic", lambda: next(clock))
-    with progress("cast", 100, 50) as tell:
-        for done in (55, 60, 70):
+    with progress("cast", 100) as tell:
+        for done in (5, 20, 30):
             tell(done, "3 wrong")
-    assert capsys.readouterr().err == "cast: 60.0%, 3 wrong, about 80 s left\n"
+    assert capsys.readouterr().err == "cast: 20.0%, 3 wrong, about 80 s left\n"
 
 
 def test_progress_is_a_bar_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,16 +11,15 @@ from typing import Any
 
 from bitproof.harness.case import Inputs, Launch
 from bitproof.harness.outcomes import Finding, Findings, Outcome
-from bitproof.harness.report import failure as reports
-from bitproof.harness.report import summary
+from bitproof.harness.report import failure, summary
 from bitproof.harness.report.summary import Entry
-from bitproof.harness.search.falsify import Search
+from bitproof.harness.search.falsify import SearchResult
 from bitproof.harness.subjects.discovery import Found
 from tests.harness import plain
 
 
-def _search(**changes: Any) -> Search:
-    search = Search(
+def _search(**changes: Any) -> SearchResult:
+    search = SearchResult(
         check="agreement",
         kernel="scaled_rows",
         outcomes=collections.Counter({Outcome.REFUSED: 1, Outcome.PASSED: 9}),
@@ -33,7 +32,7 @@ def _search(**changes: Any) -> Search:
 
 def test_an_entry_holds_plain_values() -> None:
     """Workers send it as such, so that it has to survive being taken apart."""
-    entry = summary.entry(_search(reasons={"b", "a"}), report="text", record=Path("x.json"))
+    entry = _search(reasons={"b", "a"}).entry(report="text", record=Path("x.json"))
     assert entry == Entry(
         kernel="scaled_rows",
         check="agreement",
@@ -55,9 +54,9 @@ def test_lines_sum_up_each_kernel() -> None:
     """Sorted, whatever order workers reported in: examples, outcomes, time, coverage, controls."""
     control = collections.Counter({"control varied: y": 4})
     entries = [
-        summary.entry(_search(kernel="other", seconds=0.5)),
-        summary.entry(_search(check="reproducibility", counts=control)),
-        summary.entry(_search(findings=Findings(outcome=Outcome.FAILED))),
+        _search(kernel="other", seconds=0.5).entry(),
+        _search(check="reproducibility", counts=control).entry(),
+        _search(findings=Findings(outcome=Outcome.FAILED)).entry(),
     ]
     expected = [
         "other: agreement 10 in 0.5 s",
@@ -74,8 +73,8 @@ def test_lines_sum_up_each_kernel() -> None:
 def test_the_file_is_sorted_strict_json(tmp_path: Path) -> None:
     """With the run's lane, profile, time and versions; a worst distance of infinity is null there."""
     entries = [
-        summary.entry(_search(check="memory", measures={})),
-        summary.entry(_search(measures={"worst": math.inf})),
+        _search(check="memory", measures={}).entry(),
+        _search(measures={"worst": math.inf}).entry(),
     ]
     path = tmp_path / "deep" / "summary.json"
     written = summary.write(entries, lane="cuda", profile="p", seconds=61.26, path=path)
@@ -106,7 +105,7 @@ def test_a_report_can_be_acted_on() -> None:
     """What failed, where, the case as it is written, lane and versions, and how to see it again."""
     case = plain.RowsCase(rows=3, launch=Launch(block=64))
     inputs = Inputs(tensors={}, params={}, case=case)
-    text = reports.failure(
+    text = failure.describe(
         FOUND, "agreement", inputs, FINDINGS, {"lane": "cuda", "card": ""}, Path("r.json")
     )
     assert text.splitlines() == [
@@ -122,9 +121,8 @@ def test_a_report_can_be_acted_on() -> None:
 def test_a_report_says_what_was_planted_or_captured() -> None:
     """A fault in the title; the shapes of a user's own tensors in the place of a case."""
     inputs = plain.cases.build(plain.CASE, plain.PlainLane().device).replace()
-    text = reports.failure(
-        FOUND, "memory", inputs, FINDINGS, {}, Path("r.json"), fault="off by a factor"
-    )
+    faulty = dataclasses.replace(FOUND, fault="off by a factor")
+    text = failure.describe(faulty, "memory", inputs, FINDINGS, {}, Path("r.json"))
     assert text.splitlines()[0] == (
         "scaled_rows with planted fault 'off by a factor': memory failed"
     )

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import types
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import ml_dtypes
@@ -15,12 +13,12 @@ import torch
 
 from bitproof.harness import lanes
 from bitproof.harness.case import Launch
-from bitproof.harness.commands.subject import planted, subject
+from bitproof.harness.commands.subject import find_subject
 from bitproof.harness.errors import SpecError, UsageError
 from bitproof.harness.lanes.base import LaunchFailed
 from bitproof.harness.spec import Elementwise
+from bitproof.harness.subjects.planting import with_fault
 from bitproof.harness.sweep.census import Census, Wrong, lines
-from bitproof.harness.sweep.stopped import Keeper
 from bitproof.harness.sweep.sweep import ROW, Pace, expected, sweep
 from bitproof.oracles import formats
 from bitproof.oracles.rounding import round_to
@@ -55,7 +53,7 @@ def test_a_correct_cast_has_no_wrong_result(low: int, high: int) -> None:
 
 def test_double_rounding_is_counted_exactly_over_a_binade() -> None:
     """Each of the four ties of [1, 2) that go to an even code below swallows the 8191 values above."""
-    faulty = planted(narrowing.found(), "rounds through fp16")
+    faulty = with_fault(narrowing.found(), "rounds through fp16")
     census = sweep(faulty, lanes.present(), low=ONE, high=TWO)
     values = np.arange(ONE, TWO, dtype=np.uint32)
     through = (values & np.uint32(0xFFFFE000)).view(np.float32).astype(ml_dtypes.float8_e4m3fn)
@@ -114,7 +112,7 @@ def test_only_patterns_of_the_range_are_counted() -> None:
 def test_the_pace_does_not_change_the_census(chunk: int, launches: int) -> None:
     """However the range is cut, counts and first wrong inputs are the same."""
     low, high = ONE + 0x7F000, ONE + 0x91003
-    faulty = planted(narrowing.found(), "rounds through fp16")
+    faulty = with_fault(narrowing.found(), "rounds through fp16")
     pace = Pace(launch=Launch(), chunk=chunk, launches=launches)
     census = sweep(faulty, lanes.present(), low=low, high=high, pace=pace)
     assert census == sweep(faulty, lanes.present(), low=low, high=high)
@@ -147,99 +145,6 @@ def test_any_nan_is_right_where_a_nan_is_right() -> None:
     census = sweep(spec, lanes.present(), low=0x7F800000, high=0x7F802000)
     assert (census.wrong, census.nan_made) == (1, 1)
     assert census.first[0].pattern == 0x7F800000
-
-
-def test_a_sweep_that_was_interrupted_goes_on_to_the_same_census(tmp_path: Path) -> None:
-    """Stopped after three of eight looks, it tries only the rest; finished, it leaves its result."""
-    faulty = planted(narrowing.found(), "rounds through fp16")
-    lane = lanes.present()
-    low, high = ONE, ONE + (1 << 20)
-    pace = Pace(launch=Launch(), chunk=1 << 17, launches=1)
-
-    def keeper() -> Keeper:
-        return Keeper(faulty, lane, low=low, high=high, fault="rounds", folder=tmp_path)
-
-    def stop(position: int, _census: Census) -> None:
-        if position == low + 3 * pace.chunk:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        sweep(faulty, lane, low=low, high=high, pace=pace, keeper=keeper(), tell=stop)
-    looks: list[int] = []
-    again = keeper()
-    assert again.position == low + 3 * pace.chunk
-    census = sweep(
-        faulty,
-        lane,
-        low=low,
-        high=high,
-        pace=pace,
-        keeper=again,
-        tell=lambda position, _census: looks.append(position),
-    )
-    assert len(looks) == 5
-    assert census == sweep(faulty, lane, low=low, high=high)
-    assert list(tmp_path.iterdir()) == [again.path]
-    assert again.finish("{}").read_text() == "{}\n"
-    assert not again.path.exists()
-
-
-def _keeper(tmp_path: Path, **changes: Any) -> Keeper:
-    options: dict[str, Any] = {"low": 0, "high": 100, "folder": tmp_path, **changes}
-    return Keeper(narrowing.found(), lanes.present(), **options)
-
-
-def test_a_state_belongs_to_one_kernel_fault_and_range(tmp_path: Path) -> None:
-    """A sweep of anything else begins at its own beginning."""
-    _keeper(tmp_path).keep(10, Census(tried=10))
-    assert _keeper(tmp_path).position == 10
-    assert _keeper(tmp_path, fault="rounds through fp16").position == 0
-    assert _keeper(tmp_path, high=101).position == 0
-
-
-def test_a_state_belongs_to_one_source(tmp_path: Path) -> None:
-    """An edit of the kernel's file, or of one beside it, starts the sweep over."""
-    source = tmp_path / "source" / "kernel.py"
-    source.parent.mkdir()
-    source.write_text("a = 1")
-    module = types.ModuleType("kernel")
-    module.__file__ = str(source)
-    found = dataclasses.replace(narrowing.found(), module=module)
-
-    def keeper() -> Keeper:
-        return Keeper(found, lanes.present(), low=0, high=100, folder=tmp_path)
-
-    keeper().keep(10, Census(tried=10))
-    assert keeper().position == 10
-    source.with_name("beside.py").write_text("b = 1")
-    assert keeper().position == 0
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "said"),
-    [
-        ("}", "", "is no state of a stopped sweep"),
-        ('"wrong": 0', '"wrong": 3', "contradicts itself"),
-        ('"position": 10', '"position": 11', "contradicts itself"),
-        ('"lane": "', '"lane": "un', "contradicts itself"),
-        ('"format": 1', '"format": 2', "contradicts itself"),
-    ],
-)
-def test_a_damaged_state_is_named_and_kept(tmp_path: Path, old: str, new: str, said: str) -> None:
-    """One sentence with the file and the remedy; the file stays until --fresh sets it aside."""
-    first = _keeper(tmp_path)
-    first.keep(10, Census(tried=10))
-    text = first.path.read_text()
-    assert old in text
-    damaged = text.replace(old, new)
-    first.path.write_text(damaged)
-    with pytest.raises(UsageError, match=said) as raised:
-        _keeper(tmp_path)
-    assert str(first.path) in str(raised.value)
-    assert "--fresh" in str(raised.value)
-    assert first.path.read_text() == damaged
-    assert _keeper(tmp_path, fresh=True).position == 0
-    assert first.path.with_suffix(".earlier").read_text() == damaged
 
 
 def test_a_kernel_that_is_no_cast_cannot_be_swept() -> None:
@@ -306,23 +211,23 @@ DOUBLE_ROUNDING = "rounds twice, first toward zero to fp16"
 )
 def test_the_casts_are_right_where_roundings_go_wrong(kernel: str) -> None:
     """The ends of the number line, where it overflows, and one part in eight of a binade."""
-    found = subject(kernel, ())
+    found = find_subject(kernel, ())
     for low, high in (*EDGES, (0x43E00000 - ROW, 0x43E90000), (ONE, ONE + (1 << 20))):
         assert sweep(found, lanes.present(), low=low, high=high).wrong == 0
 
 
 def test_a_triton_kernel_that_rounds_twice_is_counted_exactly() -> None:
     """The same 4 * 8191 values as by torch's own operations, on the lane at hand."""
-    faulty = subject("cast_e4m3", (), DOUBLE_ROUNDING)
+    faulty = find_subject("cast_e4m3", (), DOUBLE_ROUNDING)
     census = sweep(faulty, lanes.present(), low=ONE, high=TWO)
     assert census == sweep(
-        planted(narrowing.found(), "rounds through fp16"), lanes.present(), low=ONE, high=TWO
+        with_fault(narrowing.found(), "rounds through fp16"), lanes.present(), low=ONE, high=TWO
     )
 
 
 @pytest.mark.slow
 def test_double_rounding_is_wrong_for_516033_of_the_values_to_448() -> None:
     """The published census of the defect, all of it toward zero by one step."""
-    faulty = subject("cast_e4m3", (), DOUBLE_ROUNDING)
+    faulty = find_subject("cast_e4m3", (), DOUBLE_ROUNDING)
     census = sweep(faulty, lanes.present(), low=0, high=0x43E00001)
     assert (census.wrong, census.toward_zero, census.largest_ulps) == (516033, 516033, 1)

@@ -11,8 +11,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bitproof.harness.case import Launch, build, decode, encode
-from bitproof.harness.lanes.arena import bits
+from bitproof.harness.case import Launch, Scale, build, decode, encode
+from bitproof.harness.data import bits
 from bitproof.harness.strategies import floats
 from bitproof.harness.strategies.gates import Gates
 from bitproof.harness.strategies.values import DTYPES
@@ -41,25 +41,18 @@ def _drawn(count, **knobs):
     return found
 
 
-@pytest.fixture
-def on_card(monkeypatch):
-    """The cases of a run on a card, without one."""
-    monkeypatch.setenv("BITPROOF_LANE", "cuda")
-
-
-@pytest.fixture(params=["interpreter", "cuda"])
-def lane(request, monkeypatch):
-    """Both lanes in turn."""
-    monkeypatch.setenv("BITPROOF_LANE", request.param)
-    return request.param
+@pytest.fixture(params=[False, True], ids=["interpreter", "cuda"])
+def scale(request):
+    """Cases for the interpreter and for a card, in turn."""
+    return Scale(on_card=request.param)
 
 
 @pytest.mark.parametrize("knobs", [EVERY[0], EVERY[4], EVERY[5]], ids=str)
-def test_the_simplest_case_is_one_token(knobs, lane):
+def test_the_simplest_case_is_one_token(knobs, scale):
     """Of one head, with the defaults that reports leave out."""
     precision = "upstream" if knobs["chunked"] else "fp32"
     plain = DeltaCase(kind=knobs["kind"], gradient=knobs["gradient"], precision=precision)
-    assert smallest(delta_cases.delta_cases(**knobs)) == plain
+    assert smallest(delta_cases.delta_cases(**knobs, scale=scale)) == plain
 
 
 @settings(STEADY, max_examples=100)
@@ -234,23 +227,23 @@ CHUNKED = {
 
 
 @pytest.mark.parametrize("knobs", [EVERY[0], EVERY[4], EVERY[5]], ids=str)
-def test_a_run_meets_every_kind_of_case(knobs, lane):
+def test_a_run_meets_every_kind_of_case(knobs, scale):
     """In 500 examples, on either lane."""
     met: collections.Counter[str] = collections.Counter()
-    for case in _drawn(500, **knobs):
+    for case in _drawn(500, **knobs, scale=scale):
         met.update(case.features())
     wanted = OPTIONS | (CHUNKED if knobs["chunked"] else set())
     wanted |= {"intermediates retained"} if knobs["gradient"] else {"the report's limit"}
     assert {feature for feature in wanted if not met[feature]} == set()
 
 
-def test_a_run_on_a_card_compiles_few_combinations(on_card):
+def test_a_run_on_a_card_compiles_few_combinations():
     """Sixteen of what is compiled in, whatever the lengths and numbers."""
     compiled = ("heads", "groups", "keys", "values", "dtype", "initial", "normalise")
     compiled += ("state_v_first", "precision", "retain", "launch")
     seen = {
         (case.gates.gate, *(getattr(case, name) for name in compiled))
-        for case in _drawn(500, kind="kda", chunked=True, gradient=True)
+        for case in _drawn(500, kind="kda", chunked=True, gradient=True, scale=Scale(on_card=True))
     }
     assert len(seen) == 16
 
@@ -293,13 +286,13 @@ ON_CARD = {
 }
 
 
-def test_the_inputs_of_public_reports_are_reached(lane):
+def test_the_inputs_of_public_reports_are_reached(scale):
     """The kinds of input that broke chunked kernels: of them the strategies know single values alone.
 
     In 1500 examples; on a card also two long sequences around an empty one, and 500 tokens.
     """
-    wanted = REPORTS | (ON_CARD if lane == "cuda" else {})
-    cases = _drawn(1500, kind="gdn2", chunked=True, gradient=False)
+    wanted = REPORTS | (ON_CARD if scale.on_card else {})
+    cases = _drawn(1500, kind="gdn2", chunked=True, gradient=False, scale=scale)
     assert {name for name, holds in wanted.items() if not any(map(holds, cases))} == set()
 
 

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from bitproof.harness import checks, lanes
 from bitproof.harness.case import Launch, build
-from bitproof.harness.lanes.arena import bits
+from bitproof.harness.data import bits
 from bitproof.harness.outcomes import Outcome
 from bitproof.harness.search import falsify
 from bitproof.kernels.dsrelu import specs as dsrelu

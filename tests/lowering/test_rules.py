@@ -15,8 +15,9 @@ from bitproof.harness.lowering.readers import llir
 from bitproof.harness.lowering.rules import table as rules
 from bitproof.harness.lowering.rules.evidence import Subject
 from bitproof.harness.outcomes import Outcome
-from bitproof.harness.spec import HAZARDS, Accepted, Lowering
+from bitproof.harness.spec import Accepted, Lowering
 from bitproof.harness.subjects.discovery import Found
+from bitproof.harness.vocabulary import HAZARDS
 from tests.lowering.hazards import PAIRS
 
 Read = Callable[[str, str], Reading]

@@ -16,10 +16,12 @@ from bitproof.harness.processes.serve import serve, stage
 
 
 def echo(what: Any) -> Any:
+    """What was asked."""
     return what
 
 
 def about(_: Any) -> dict[str, Any]:
+    """What this process is and what it can see."""
     return {
         "pid": os.getpid(),
         "arguments": sys.argv[1:],
@@ -30,38 +32,46 @@ def about(_: Any) -> dict[str, Any]:
 
 
 def prints(text: str) -> None:
+    """To standard output, to standard error, and by a process of its own."""
     print(text, flush=True)
     print(text, file=sys.stderr, flush=True)
     subprocess.run(["echo", text], check=True)
 
 
 def dies(code: int) -> None:
+    """Without a word."""
     os._exit(code)
 
 
 def leaves(what: Any) -> None:
+    """As Python programs do."""
     sys.exit(what)
 
 
 def killed(number: int) -> None:
+    """By this signal."""
     os.kill(os.getpid(), number)
     time.sleep(60)
 
 
 def reads_nowhere(_: Any) -> None:
+    """A wild pointer."""
     ctypes.string_at(0)
 
 
 def raises(kind: str) -> None:
+    """An error of ours, or one that is not."""
     raise SpecError("the spec's mistake") if kind == "SpecError" else ValueError("no\nnumber")
 
 
 def loops(_: Any) -> None:
+    """For ever."""
     while True:
         pass
 
 
 def floods(_: Any) -> None:
+    """Prints for ever."""
     while True:
         os.write(2, b"more\n" * 1000)
 
@@ -72,6 +82,7 @@ def starts(seconds: int) -> int:
 
 
 def starts_and_dies(seconds: int) -> None:
+    """While a copy of it lives on."""
     if not os.fork():
         time.sleep(seconds)
         os._exit(0)
@@ -79,6 +90,7 @@ def starts_and_dies(seconds: int) -> None:
 
 
 def starts_and_hangs(path: str) -> None:
+    """Leaves the other process's number in a file."""
     with open(path, "w") as file:
         file.write(str(starts(1000)))
     loops(None)
@@ -91,17 +103,20 @@ def forks(_: Any) -> int:
 
 
 def closes(_: Any) -> None:
+    """All files but the standard ones."""
     os.closerange(3, 1000)
     time.sleep(60)
 
 
 def compiles(seconds: float) -> str:
+    """Says so meanwhile."""
     with stage("compiling"):
         time.sleep(seconds)
     return "compiled"
 
 
 def runs(seconds: float) -> str:
+    """After it has compiled."""
     compiles(0.0)
     time.sleep(seconds)
     return "ran"

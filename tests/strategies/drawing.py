@@ -7,9 +7,10 @@ from typing import Any
 
 from hypothesis import Phase, find, settings
 
-from bitproof.harness.search.draws import STEADY as BACKEND
+from bitproof.harness.search import draws
 
-STEADY = settings(derandomize=True, database=None, max_examples=4000, backend=BACKEND)
+draws.register()
+STEADY = settings(derandomize=True, database=None, max_examples=4000, backend=draws.STEADY)
 # Explaining a failure draws other values once more, of which `find` then returns the last.
 _PHASES = (Phase.generate, Phase.shrink)
 

@@ -7,7 +7,7 @@ import collections
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bitproof.harness.case import Launch
+from bitproof.harness.case import Launch, Scale
 from bitproof.harness.strategies import floats, launches, sizes
 from bitproof.harness.strategies.values import CAST_KINDS, QUANTISER_KINDS, Values, values
 from tests.strategies.drawing import STEADY, smallest
@@ -60,10 +60,10 @@ def test_lengths_shrink_to_one_step_and_reach_zero_and_the_most():
         assert smallest(sizes.length(40), lambda drawn, length=length: drawn == length) == length
 
 
-def test_a_nightly_run_on_a_gpu_draws_large_lengths(monkeypatch):
+def test_a_nightly_run_on_a_card_draws_large_lengths():
     """And shrinks them to the smallest that a failure needs."""
-    monkeypatch.setattr(sizes, "nightly", lambda: True)
-    assert smallest(sizes.length(40), lambda length: length > 100) == 101
+    night = Scale(on_card=True, nightly=True)
+    assert smallest(sizes.length(40, scale=night), lambda length: length > 100) == 101
 
 
 @settings(STEADY, max_examples=200)

@@ -20,13 +20,12 @@ from triton.runtime.errors import InterpreterError
 from triton.runtime.jit import TensorWrapper
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from bitproof.harness.errors import BitproofError, Uncompilable, Unsupported
+from bitproof.harness.errors import BitproofError, Uncompilable, Unsupported, causes
 from bitproof.harness.lanes.interpreter import order, state
 from bitproof.harness.lanes.interpreter.access import set_origin
 from bitproof.harness.lanes.interpreter.overlay import Patch
 from bitproof.harness.lanes.interpreter.sanitizer.violations import raised_at
 from bitproof.harness.lanes.interpreter.waiting import Patience
-from bitproof.harness.outcomes import causes
 
 # What `_patch_lang` looks at to decide which modules to patch: here, all that it knows.
 _EVERYTHING = SimpleNamespace(__globals__={"tl": tl, "core": tl.core})

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from bitproof.harness.lowering.rules import computing, converting
 from bitproof.harness.lowering.rules.evidence import Evidence, Subject
-from bitproof.harness.spec import HAZARDS
+from bitproof.harness.vocabulary import HAZARDS
 
 
 @dataclass(frozen=True, kw_only=True)

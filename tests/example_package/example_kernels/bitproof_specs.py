@@ -1,14 +1,14 @@
-"""What bitproof is told about this package: `pytest properties/ --spec example_kernels.bitproof_specs`."""
+"""What bitproof is told about this package.
+
+`pytest --pyargs bitproof.properties --spec example_kernels.bitproof_specs` tests it.
+"""
 
 import dataclasses
 
 import numpy as np
 from hypothesis import strategies as st
 
-from bitproof.harness import data
-from bitproof.harness.bounds import exact_bits
-from bitproof.harness.case import Launch
-from bitproof.harness.spec import Accepted, Bitwise, Fault, KernelSpec, Lowering
+from bitproof import Accepted, Bitwise, Fault, KernelSpec, Launch, Lowering, data, exact_bits
 from example_kernels.scale_add import scale_add
 
 

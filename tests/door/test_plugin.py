@@ -344,7 +344,7 @@ def test_the_plugin_sleeps_in_other_runs(tmp_path: Path) -> None:
         (["properties"], {"where": Path("/"), "pyargs": True}, False),
         (["bitproof.properties.test_memory"], {"where": Path("/"), "pyargs": True}, True),
         (["properties_of_theirs"], {"where": Path("/"), "pyargs": True}, False),
-        (["tests"], {"spec": ["their.specs"]}, True),
+        (["tests"], {"bitproof_spec": ["their.specs"]}, True),
     ],
 )
 def test_runs_that_concern_the_plugin(

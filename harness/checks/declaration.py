@@ -1,0 +1,43 @@
+"""What a check is: one declaration that the search, the command line and the property suite go by."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from bitproof.harness.case import Inputs
+from bitproof.harness.lanes.base import Lane
+from bitproof.harness.outcomes import Findings
+from bitproof.harness.spec import KernelSpec
+
+# Whether inputs would show something; None where only judging them tells.
+Shows = Callable[[Inputs], bool] | None
+
+
+def _always(spec: KernelSpec) -> bool:
+    return True
+
+
+def _nothing(spec: KernelSpec) -> Mapping[str, Shows]:
+    return {}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Check:
+    """One check: a module of this package calls its own CHECK.
+
+    name     as `harness.vocabulary.CHECKS` has it
+    judge    the findings on one case's inputs; what a launcher raises passes through
+    launches how many launches one example takes, a control's included
+    applies  whether a spec declares what the check judges
+    lacking  why a lane on the CPU cannot run it, such as "has no graphs"; "" where it can
+    wanted   what a search has to have seen for its passing to mean something: names of counts in the
+             findings, each with a way to tell whether inputs would show it
+    """
+
+    name: str
+    judge: Callable[[KernelSpec, Inputs, Lane], Findings]
+    launches: Callable[[KernelSpec], int]
+    applies: Callable[[KernelSpec], bool] = _always
+    lacking: str = ""
+    wanted: Callable[[KernelSpec], Mapping[str, Shows]] = _nothing
