@@ -70,7 +70,8 @@ def parse(
     try:
         plain: Any = msgspec.json.decode(text)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise UsageError(f"{source} is not a {what}: it is not valid JSON ({error})") from error
+        own = f"a {what}: it is not " if form is not None else ""
+        raise UsageError(f"{source} is not {own}valid JSON ({error})") from error
     if form is not None:
         if not isinstance(plain, dict) or not {"format", form.beside} <= set(plain):
             raise UsageError(f"{source} is not a {what} written by bitproof")
