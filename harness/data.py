@@ -1,9 +1,9 @@
 """Bits from a counter: input tensors out of integer arithmetic alone, the same on every device.
 
 Every generator is a function of a seed and of the element's index. The hash is the 32-bit finaliser
-"lowbias32" (C. Wellons, hash-prospector, 2018), evaluated on int64 words that never overflow, so that no
-device's rules for signed arithmetic or shifts have a say. Normal-looking values come from a fixed table of
-quantiles; no libm and no library generator is consulted.
+"lowbias32" (C. Wellons, hash-prospector, 2018). It is evaluated on int64 words that never overflow, so that
+no device's rules for signed arithmetic or shifts matter. Values that look normal come from a fixed table of
+quantiles; no libm and no library generator is used.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def _mix_int(x: int) -> int:
 
 
 def pick(seed: int, bound: int) -> int:
-    """One hashed integer in [0, bound); `bound` must be positive."""
+    """One hashed integer in [0, bound); ValueError for a bound that is not positive."""
     if bound <= 0:
         raise ValueError(f"pick needs a positive bound, got {bound}")
     return _mix_int(_mix_int(seed) ^ 0x5BD1E995) % bound
@@ -55,7 +55,7 @@ def pick(seed: int, bound: int) -> int:
 
 def words_to_fp32(words: Tensor) -> Tensor:
     """int64 words in [0, 2^32) reinterpreted as fp32 bit patterns."""
-    # The low half of each comes first in memory; a conversion of what is beyond int32 has no one meaning.
+    # The low half of each word comes first in memory. A conversion to int32 is undefined beyond its range.
     return words.contiguous().view(torch.int32)[..., ::2].contiguous().view(torch.float32)
 
 
@@ -65,7 +65,10 @@ def uniform(words: Tensor) -> Tensor:
 
 
 def log_uniform(words: Tensor, low: int, high: int) -> Tensor:
-    """Hashed words to fp32 of either sign with exponents uniform in [low, high], mantissa uniform."""
+    """Hashed words to fp32 of either sign with exponents uniform in [low, high], mantissa uniform.
+
+    ValueError unless -126 <= low <= high <= 127.
+    """
     if not -126 <= low <= high <= 127:
         raise ValueError(f"log_uniform needs -126 <= low <= high <= 127, got {low} and {high}")
     sign = (words & 1) << 31
@@ -76,8 +79,8 @@ def log_uniform(words: Tensor, low: int, high: int) -> Tensor:
 def normal(words: Tensor) -> Tensor:
     """Hashed words to fp32 that look standard normal: a table of 4096 quantiles, signed.
 
-    All are multiples of 2^-16 below 4, so that sums of up to 64 are exact in fp32 whatever their order:
-    a claim about the order of additions is tested on `log_uniform`.
+    All are multiples of 2^-16 below 4, so that fp32 adds up to 64 of them exactly in any order. To test a
+    claim about the order of additions, use `log_uniform`.
     """
     table = _quantiles().to(words.device)
     return table[words & (_QUANTILES - 1)]
@@ -92,7 +95,7 @@ def _quantiles() -> Tensor:
 
 
 def permutation(seed: int, count: int, device: torch.device) -> Tensor:
-    """A permutation of range(count) as int64, decided by the hash alone (ties by index)."""
+    """A permutation of range(count) as int64, decided by the hash alone; ties keep the order of indices."""
     return torch.argsort(hashed(seed, 0, count, device), stable=True)
 
 

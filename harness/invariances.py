@@ -1,7 +1,7 @@
-"""Relations between two runs that hold bit for bit, made for a spec's `invariances`.
+"""Relations between two runs that hold bit for bit, for a spec's `invariances`.
 
-Each function returns an `Invariance` and says where it applies. Whatever a relation has to choose (a row,
-an order) it takes from the inputs' seed, so that a replay chooses alike.
+Each function returns an `Invariance` and says where it applies. If a relation must choose something (a row,
+an order), it chooses by the inputs' seed, so that a replay makes the same choice.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from bitproof.oracles import formats
 
 
 def row_alone(tensors: Sequence[str], outputs: Sequence[str]) -> Invariance:
-    """One row alone, of the first axis of `tensors`, gives the rows of `outputs` it gives in the batch.
+    """A row of `tensors` (first axis) alone gives the same row of `outputs` as in the batch.
 
-    Applies from two rows on.
+    Applies to two or more rows.
     """
 
     def chosen(inputs: Inputs) -> slice:
@@ -45,7 +45,7 @@ def rows_permuted(
 ) -> Invariance:
     """The rows of `tensors` in another order give the rows of `outputs` in that order.
 
-    Outputs named in `unmoved` do not notice the order. Applies from two rows on.
+    Outputs named in `unmoved` do not depend on the order. Applies to two or more rows.
     """
 
     def order(inputs: Inputs) -> Tensor:
@@ -67,7 +67,7 @@ def rows_permuted(
 
 
 def _rows(tensor: Tensor, order: Tensor) -> Tensor:
-    """Rows by their bits: torch does not index every type."""
+    """The rows in that order, moved as integers because torch cannot index every type."""
     return bits(tensor)[order].view(tensor.dtype)
 
 
@@ -80,8 +80,8 @@ def negated(
 ) -> Invariance:
     """Flipping the sign bit of every element of `tensors` flips that of every element of `outputs`.
 
-    Outputs in `same` do not change; `packed` maps an output of several codes an element to the mask of
-    their sign bits. Applies to finite values: the sign of a NaN says nothing.
+    Outputs in `same` do not change. `packed` maps an output whose elements hold several codes to the mask of
+    their sign bits. Applies to finite values, because the sign of a NaN has no meaning.
     """
 
     def transform(inputs: Inputs) -> Inputs | None:
@@ -102,7 +102,7 @@ def negated(
 
 
 def _sign(tensor: Tensor) -> int:
-    """The sign bit of the tensor's type, as its bits' integer type has it."""
+    """The sign bit of the tensor's type, as a number of the integer type that holds its bits."""
     return 0x80 if tensor.element_size() == 1 else torch.iinfo(bits(tensor).dtype).min
 
 
@@ -120,9 +120,9 @@ def scaled(
 ) -> Invariance:
     """`tensor` times 2^steps: outputs in `same` do not change, those in `moved` as their function says.
 
-    Tensors in `along`, all positive, are multiplied too. The functions receive the first run's output
-    and `steps`. Applies where every nonzero magnitude lies from 2^-10 to 2^10, far from whatever a
-    quantiser floors or saturates.
+    Tensors in `along`, all positive, are multiplied too. Each function maps the first run's output and
+    `steps` to the second run's output. Applies where every nonzero magnitude is between 2^-10 and 2^10, far
+    from where a quantiser's floor or saturation begins.
     """
 
     def transform(inputs: Inputs) -> Inputs | None:
@@ -171,10 +171,10 @@ def _sorted(tensor: Tensor) -> Tensor:
 
 
 def fixed_points(tensor: str, output: str, target: str) -> Invariance:
-    """A value that the format `target` has is converted to itself.
+    """A value of the format `target` is converted to itself.
 
-    `tensor` is exchanged for as many finite values of the format. Applies where the input's type has
-    them all: to any type for the 8-bit formats, to fp32 for the others.
+    `tensor` is replaced by finite values of the format, as many as it has elements. Applies where the input's
+    type can hold all of them: any type for the 8-bit formats, fp32 for the others.
     """
     fmt = formats.by_name(target)
     dtype = fmt.torch_dtype

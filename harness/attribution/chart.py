@@ -1,4 +1,4 @@
-"""Errors as horizontal bars in a PNG, by matplotlib, which is an optional part of the installation."""
+"""Draws errors as horizontal bars in a PNG, with matplotlib, which is an optional dependency."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bitproof.harness.report import files
 
 
 def require(path: Path) -> None:
-    """UsageError for another kind of file than .png, EnvironmentUnfit where matplotlib is missing."""
+    """Raise UsageError for a file that is no .png, EnvironmentUnfit where matplotlib is missing."""
     if path.suffix.lower() != ".png":
         raise UsageError(f"--plot {path}: a plot is written as PNG: give a name that ends in .png")
     if importlib.util.find_spec("matplotlib") is None:

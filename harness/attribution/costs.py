@@ -1,7 +1,8 @@
 """Which stored intermediate costs a kernel its accuracy, and which ones to keep in fp32 for a target.
 
-Asks a spec's storage model (see `harness.spec.Storage`) what each rounding does alone and all do together,
-as relative RMS error against the exact answer, and tries promotions to fp32, the smallest sets first.
+It asks a spec's storage model (see `harness.spec.Storage`) for the effect of each rounding alone and of all
+together, as relative RMS error against the exact answer. Then it tries promotions to fp32, the smallest sets
+first.
 """
 
 from __future__ import annotations
@@ -25,15 +26,15 @@ from bitproof.oracles import formats
 from bitproof.oracles.formats import Floats
 
 Tell = Callable[[int, str], None]
-"""(how many are done, a note to show beside that): called after each step."""
+"""(steps done so far, a note to show beside it): called after each step."""
 
 Watch = Callable[[str, int], contextlib.AbstractContextManager[Tell]]
-"""(title, how many there are in all): a context that gives the `Tell` of that work."""
+"""(title, number of steps): a context whose value is the `Tell` to call during that work."""
 
 
 @dataclass(kw_only=True)
 class Model:
-    """The storage model of one output on one set of inputs; every question is asked once.
+    """The storage model of one output on one set of inputs; it computes each error once and keeps it.
 
     stored  the points that this configuration rounds, in the spec's order
     exact   float64, the output without any rounding
@@ -109,9 +110,9 @@ class Model:
 class Attribution:
     """Relative RMS errors of one output against its exact answer.
 
-    alone     by point: that rounding alone, everything else exact
-    together  all stored points rounded
-    kernel    the kernel's own; infinity where its NaN or infinities are not the exact answer's
+    alone     by point: with that rounding alone, everything else exact
+    together  with all stored points rounded
+    kernel    the kernel's own error; infinity where its NaN or infinities differ from the exact answer's
     """
 
     alone: Mapping[str, float]
@@ -120,7 +121,7 @@ class Attribution:
 
     @property
     def quadrature(self) -> float:
-        """What independent errors would add up to: the root of the sum of their squares."""
+        """The sum of the errors alone if they are independent: the root of the sum of their squares."""
         return math.hypot(*self.alone.values())
 
 
@@ -134,11 +135,11 @@ class Promotion:
 
 @dataclass(frozen=True, kw_only=True)
 class Promotions:
-    """What a search found: every set of the smallest size that meets the target, the best one first.
+    """The result of a search for sets of points whose promotion meets a target.
 
-    found  empty where no set meets it
-    floor  the relative RMS error that is left when everything is promoted that may be
-    tried  how many sets were asked about
+    found  every such set of the smallest size, the best first; empty where no set meets the target
+    floor  the relative RMS error that remains when every point is promoted that may be
+    tried  how many sets were tried
     """
 
     found: tuple[Promotion, ...]
@@ -156,7 +157,7 @@ def declared(spec: KernelSpec) -> Storage:
 
 
 def attribute(model: Model, got: Tensor) -> Attribution:
-    """The errors of the model's roundings, and that of `got`, what the kernel made of the same inputs.
+    """The errors of the model's roundings and of `got`, the kernel's output for the same inputs.
 
     SpecError when the model's answer has another shape than the kernel's.
     """
@@ -178,9 +179,9 @@ def attribute(model: Model, got: Tensor) -> Attribution:
 def search(model: Model, target: float, watch: Watch) -> Promotions:
     """The smallest sets of stored points whose promotion to fp32 brings the model's error to `target`.
 
-    Every set of a size is tried before the next size, and none is skipped: roundings may cancel, so that
-    what one set leaves says nothing certain of another. Public points are never promoted.
-    `watch(title, total)` shows how far a size has come.
+    Every set of a size is tried before the next size. None is skipped: roundings may cancel, so that the
+    error of one set says nothing certain about another. Public points are never promoted. `watch` shows the
+    progress within a size.
     """
     free = model.free
     tried = 0

@@ -1,4 +1,4 @@
-"""How far an output may be from the oracle, and why: what authors name of it."""
+"""How far an output may be from the oracle, and why: the names that authors use."""
 
 from bitproof.harness.bounds.elements import (
     AllOf,

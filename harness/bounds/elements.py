@@ -1,7 +1,8 @@
-"""Bounds: how far an output may be from the oracle, and why.
+"""Bounds that judge element by element: how far an output may be from the oracle, and why.
 
-A bound is a frozen value with one method, `judge`, that never sees anything but numbers. It is derived,
-not tuned: whatever is looser than exact bits says `because`. Bounds by norms: `harness.bounds.norms`.
+A bound is a frozen value with one method, `judge`, which sees nothing but numbers. It is derived, not tuned:
+a bound that is looser than exact bits carries its reason in `because`. `harness.bounds.norms` has the bounds
+that judge rows and whole outputs.
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ Answer = Array | Estimate | Modelled
 class Judgement:
     """A bound's verdict: `bad` masks the elements outside it, `distance` and `allowed` are in `unit`.
 
-    A bound that measures many elements together gives each of them their common distance. It says in
-    `worst` which element a report shows, and in `wrong` how much is bad, such as "1 of 40 rows";
-    otherwise that is the element farthest away, and a count of elements.
+    A bound that measures many elements together gives each of them their common distance. `worst` is the
+    index of the element that a report shows; None stands for the element farthest away. `wrong` says how
+    much is bad, such as "1 of 40 rows"; "" stands for a count of elements.
     """
 
     bad: NDArray[np.bool_]
@@ -40,7 +41,10 @@ class Judgement:
 
     @property
     def ratio(self) -> float:
-        """The largest distance in units of what is allowed, as it is where nothing is; 0 of nothing."""
+        """The largest distance as a multiple of `allowed`; the distance itself where 0 is allowed.
+
+        0 where there are no elements.
+        """
         allowed = np.asarray(self.allowed, dtype=np.float64)
         with np.errstate(divide="ignore", invalid="ignore"):
             ratio = np.where(allowed > 0, self.distance / allowed, self.distance)
@@ -56,11 +60,11 @@ class Bound(Protocol):
         ...
 
     def judge(self, got: Array, expected: Answer) -> Judgement | None:
-        """Compare arrays of one shape; None means equal in the strictest sense, with nothing to report.
+        """Compare arrays of one shape; None means that they are equal in the strictest sense.
 
-        `got` has the output's own dtype (an ml_dtypes type for small floats), `expected` that dtype,
-        float64, or an oracle's estimate or modelled answer. NaN elements are judged too: a NaN equals
-        any NaN and nothing else. Raises SpecError where the bound says nothing about such an output.
+        `got` has the output's own dtype (an ml_dtypes type for small floats). `expected` has that dtype or
+        float64, or is an oracle's Estimate or Modelled. NaN is judged too: it equals any NaN and nothing
+        else. Raises SpecError where the bound does not apply to such an output.
         """
         ...
 
@@ -75,7 +79,7 @@ class ExactBits:
         return "exact bits, any NaN equal to any NaN"
 
     def judge(self, got: Array, expected: Answer) -> Judgement | None:
-        """Raises SpecError when the oracle's dtype is not the output's: bits of what?"""
+        """Raises SpecError when the oracle's dtype is not the output's: their bits cannot be compared."""
         expected = _exact(expected)
         if expected.dtype != got.dtype:
             raise SpecError(
@@ -106,7 +110,10 @@ class Ulps:
         return f"{self.count:g} ulp, because {self.because}"
 
     def judge(self, got: Array, expected: Answer) -> Judgement | None:
-        """NaN must meet NaN and an infinity the same infinity before any distance counts."""
+        """NaN needs NaN, and an infinity the same infinity; other elements are judged by distance.
+
+        Raises SpecError for an output that is not a float of 32 bits or fewer.
+        """
         expected = _exact(expected)
         fmt = _format(got.dtype)
         if fmt is None:
@@ -127,7 +134,7 @@ class Ulps:
 class ForwardError:
     """Inside the interval that the oracle derives for each element from the operation itself.
 
-    Zeros have no sign here, and an output of integer type is compared by its numbers.
+    +0 and -0 are equal here. An output of integer type is compared by value.
     """
 
     because: str
@@ -138,7 +145,7 @@ class ForwardError:
         return f"forward error, {self.because}"
 
     def judge(self, got: Array, expected: Answer) -> Judgement | None:
-        """NaN must meet NaN. Raises SpecError where the oracle answers without an interval."""
+        """NaN needs NaN. Raises SpecError where the oracle answers without an interval."""
         if not isinstance(expected, Estimate):
             raise SpecError("a forward error needs an oracle that answers with an Estimate")
         with np.errstate(invalid="ignore"):  # widening a signalling NaN, infinity less infinity
@@ -156,7 +163,7 @@ class ForwardError:
 
 @dataclass(frozen=True, kw_only=True)
 class AllOf:
-    """Inside every one of `bounds`; a report words the first that fails, and names the formula of each."""
+    """Inside every one of `bounds`; a report describes the first that fails, with the formulas of all."""
 
     bounds: tuple[Bound, ...]
 
@@ -166,12 +173,12 @@ class AllOf:
         return "; and ".join(bound.formula for bound in self.bounds)
 
     def judge(self, got: Array, expected: Answer) -> Judgement | None:
-        """Raises SpecError where one of them says nothing about such an output or answer."""
+        """Raises SpecError where one of the bounds does not apply to such an output or answer."""
         return first_failing(bound.judge(got, expected) for bound in self.bounds)
 
 
 def first_failing(judgements: Iterable[Judgement | None]) -> Judgement | None:
-    """The first judgement with anything bad, else the one nearest to its limit; None of nothing."""
+    """The first judgement with a bad element, else the one with the largest ratio; None for no judgement."""
     passed: list[Judgement] = []
     for judgement in judgements:
         if judgement is None:
@@ -188,21 +195,30 @@ def exact_bits() -> ExactBits:
 
 
 def ulps(count: float, *, because: str) -> Ulps:
-    """At most `count` ulps in the output's own format; `because` says where they come from."""
+    """At most `count` ulps in the output's own format; `because` says where they come from.
+
+    Raises SpecError for a count that is not positive, or without a reason.
+    """
     if count <= 0 or not because:
         raise SpecError("ulps needs a positive count and the reason why exact bits cannot be asked")
     return Ulps(count=count, because=because)
 
 
 def forward_error(*, because: str) -> ForwardError:
-    """Inside the oracle's `Estimate`; `because` is its derivation in words, for reports."""
+    """Inside the oracle's `Estimate`; `because` is its derivation in words, for reports.
+
+    Raises SpecError without one.
+    """
     if not because:
         raise SpecError("a forward error needs its derivation in words")
     return ForwardError(because=because)
 
 
 def all_of(*bounds: Bound) -> AllOf:
-    """Inside each of two or more bounds: a contract's own threshold beside a sharper bound, say."""
+    """Inside each of two or more bounds, such as a contract's own threshold beside a sharper bound.
+
+    Raises SpecError for fewer than two.
+    """
     if len(bounds) < 2:
         raise SpecError(f"all_of combines two or more bounds, it got {len(bounds)}")
     return AllOf(bounds=bounds)
@@ -226,13 +242,13 @@ def _format(dtype: np.dtype[Any]) -> formats.Format | None:
 
 
 def _is_nan(values: Array) -> NDArray[np.bool_]:
-    """By the bits, so that a signalling NaN raises no floating-point flag on the way."""
+    """Which elements are NaN, decided by their bits, so that a signalling NaN raises no flag."""
     fmt = _format(values.dtype)
     return np.isnan(values) if fmt is None else formats.is_nan(formats.bits(values), fmt)
 
 
 def _ulps(got: Array, expected: Array) -> NDArray[np.float64]:
-    """Distance in representable steps: between integers their difference, between floats ordinals."""
+    """Distance in representable steps: for integers the difference, for floats that of their ordinals."""
     fmt = _format(got.dtype)
     codes, wanted = formats.bits(got), formats.bits(expected)
     if fmt is not None:

@@ -1,8 +1,9 @@
-"""Bounds by norms: what a storage model explains of each row, and contracts' own thresholds.
+"""Bounds by norms: the error of each row that storage explains, and contracts' own thresholds.
 
-A norm over a whole output hides a fault confined to one token among ten thousand; rows one by one hide a
-rounding too many in all of them, since each may have had bad luck. So a storage model judges both, and a
-contract's threshold on the whole stands beside a sharper bound (see `harness.bounds.all_of`).
+A norm over a whole output hides a fault in one token among ten thousand. Judging each row alone hides one
+rounding too many in all rows, because a single row may have a large error by chance. So a storage model
+judges each row and all rows together, and a contract's threshold on a whole output stands beside a sharper
+bound (see `harness.bounds.all_of`).
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _COMMON, _FEW = 1.25, 16
 
 @dataclass(frozen=True, kw_only=True)
 class StorageModel:
-    """No row is farther from the exact answer than storage explains: see `storage_model`."""
+    """No row is farther from the exact answer than its stored roundings explain: see `storage_model`."""
 
     slack: float
     because: str
@@ -37,7 +38,10 @@ class StorageModel:
         )
 
     def judge(self, got: Array, expected: Answer) -> Judgement | None:
-        """NaN and infinities, rows, rows together, the contract's limit; SpecError for another answer."""
+        """Judge NaN and infinities, each row, all rows together, and the contract's threshold, in this order.
+
+        Raises SpecError where the oracle's answer is no `Modelled`.
+        """
         if not isinstance(expected, Modelled):
             raise SpecError("a storage model needs an oracle that answers with a Modelled")
         wide = _widened(got)
@@ -46,7 +50,7 @@ class StorageModel:
             return specials
         error = _difference(wide, expected.value)
         norms = _norms(error, expected.rows)
-        # A row in which the model overflows and the exact answer does not is explained by nothing there.
+        # Where the model overflows and the exact answer does not, the model explains nothing.
         explained = _norms(_difference(expected.model, expected.value), expected.rows)
         floor = _norms(np.broadcast_to(expected.floor, expected.shape), expected.rows)
         rows = expected.rows
@@ -59,10 +63,10 @@ class StorageModel:
         )
 
     def _together(self, error: Floats, norms: Floats, likely: Floats, rows: int) -> Judgement:
-        """Every element gets the RMS over rows of the error in units of what a row is likely to lose.
+        """Every element's distance is the RMS over rows of error / likely error.
 
-        The mean over n rows of few numbers strays by 1/sqrt(n) of what a single one may stray by; a quarter
-        is left for what all rows have in common, such as operands that are cut and never rounded up.
+        The mean over n rows varies by 1/sqrt(n) of what a single row varies by. A quarter is allowed for what
+        all rows have in common, such as operands that are truncated and never rounded up.
         """
         ratios = _ratios(norms, likely)
         distance = float(np.sqrt(np.square(ratios).mean()))
@@ -78,7 +82,7 @@ class StorageModel:
         )
 
     def _rows(self, error: Floats, norms: Floats, allowed: Floats, rows: int) -> Judgement:
-        """Every element gets the norm of its row's error, and what its row is allowed."""
+        """Every element's distance is the norm of its row's error, judged by what its row is allowed."""
         bad = norms > allowed
         worst = _farthest(error, _ratios(norms, allowed), rows)
         shown = [str(i) for i in worst[:rows]] + [":"] * (error.ndim - rows)
@@ -105,7 +109,7 @@ class RelativeRms:
         return f"relative RMS at most {self.limit:g}, because {self.because}"
 
     def judge(self, got: Array, expected: Answer) -> Judgement | None:
-        """NaN and infinities, then the norm."""
+        """Judge NaN and infinities, then the norm."""
         wide, value = _widened(got), _exact(expected)
         return first_failing((_specials(wide, value), _whole(wide, value, self.limit)))
 
@@ -123,7 +127,7 @@ class ScaledMax:
         return f"{self.limit:g} of the largest magnitude, because {self.because}"
 
     def judge(self, got: Array, expected: Answer) -> Judgement | None:
-        """NaN and infinities, then the elements."""
+        """Judge NaN and infinities, then the elements."""
         wide, value = _widened(got), _exact(expected)
         distance = np.abs(_difference(wide, value))
         allowed = self.limit * float(np.abs(_finite(value)).max(initial=0.0))
@@ -136,13 +140,14 @@ class ScaledMax:
 def storage_model(slack: float, *, because: str) -> StorageModel:
     """||got - value|| <= slack * ||model - value|| + ||floor|| in every row of a `Modelled` answer.
 
-    And over n rows the root mean square of ||got - value|| / hypot(||model - value||, ||floor||) is at most
-    1.25 + (slack - 1.25) / sqrt(n): what all rows lose is likely, though a single one may be unlucky. A row
-    of more than 16 numbers counts as several.
+    Over n rows the root mean square of ||got - value|| / hypot(||model - value||, ||floor||) must also be at
+    most 1.25 + (slack - 1.25) / sqrt(n): a single row may have a large error by chance, all rows together may
+    not. A row of more than 16 numbers counts as several.
 
-    `slack` is at least 1, and `because` says why it is what it is. NaN and infinities must be where the
-    exact answer has them; where model and floor leave nothing, the row must be exact. With a `limit` in
-    the answer, `relative_rms` of that limit holds for the whole output as well.
+    `slack` is at least 1, and `because` gives the reason for its value. NaN and infinities must be where the
+    exact answer has them. Where model and floor are 0, the row must be exact. If the answer has a `limit`,
+    `relative_rms` of that limit must hold for the whole output too. Raises SpecError for a slack below 1, or
+    without a reason.
     """
     if not slack >= 1 or not because:
         raise SpecError("storage_model needs a slack of at least 1 and the reason for it")
@@ -152,7 +157,8 @@ def storage_model(slack: float, *, because: str) -> StorageModel:
 def relative_rms(limit: float, *, because: str) -> RelativeRms:
     """RMS(got - value) <= limit * RMS(value) over the whole output: a contract's own threshold.
 
-    Hides a fault in one row of many: put it beside a sharper bound with `harness.bounds.all_of`.
+    It hides a fault in one row of many: put it beside a sharper bound with `harness.bounds.all_of`. Raises
+    SpecError for a limit that is not positive, or without a reason.
     """
     if not limit > 0 or not because:
         raise SpecError("relative_rms needs a positive limit and whose contract it is")
@@ -162,7 +168,8 @@ def relative_rms(limit: float, *, because: str) -> RelativeRms:
 def scaled_max(limit: float, *, because: str) -> ScaledMax:
     """|got - value| <= limit * max |value| for every element: a contract's own threshold.
 
-    Says nothing of elements far below the largest: put it beside a sharper bound.
+    It hides errors of elements far below the largest: put it beside a sharper bound. Raises SpecError for a
+    limit that is not positive, or without a reason.
     """
     if not limit > 0 or not because:
         raise SpecError("scaled_max needs a positive limit and whose contract it is")
@@ -170,9 +177,9 @@ def scaled_max(limit: float, *, because: str) -> ScaledMax:
 
 
 def relative_error(got: Floats, value: Floats) -> float:
-    """RMS(got - value) / RMS(value) of float64 arrays of one shape, over what is finite.
+    """RMS(got - value) / RMS(value) of float64 arrays of one shape, over the finite elements.
 
-    Infinity where NaN and infinities are not the same in both, and for an error beside an answer of 0s.
+    Infinity where NaN and infinities differ between the two, and for any error where `value` is 0 everywhere.
     """
     if _specials(got, value) is not None:
         return float("inf")
@@ -184,7 +191,7 @@ def relative_error(got: Floats, value: Floats) -> float:
 
 
 def _whole(wide: Floats, value: Floats, limit: float) -> Judgement | None:
-    """The relative RMS error as everybody's distance; the element that errs most is shown."""
+    """Every element's distance is the relative RMS error; a report shows the one with the largest error."""
     if not wide.size:
         return None
     error = relative_error(wide, value)
@@ -200,7 +207,7 @@ def _whole(wide: Floats, value: Floats, limit: float) -> Judgement | None:
 
 
 def _specials(wide: Floats, value: Floats) -> Judgement | None:
-    """NaN must meet NaN and an infinity the same infinity; None where they do."""
+    """NaN needs NaN, and an infinity the same infinity; None where both hold."""
     special = ~np.isfinite(wide) | ~np.isfinite(value)
     bad = special & (wide != value) & ~(np.isnan(wide) & np.isnan(value))
     if not bad.any():
@@ -224,7 +231,7 @@ def _finite(values: Floats) -> Floats:
 
 
 def _difference(one: Floats, other: Floats) -> Floats:
-    """`one` less `other`, 0 where either is not finite."""
+    """`one` minus `other`, 0 where either is not finite."""
     with np.errstate(invalid="ignore"):
         return _finite(one - other)
 
@@ -237,13 +244,13 @@ def _norms(values: Floats, rows: int) -> Floats:
 
 
 def _ratios(norms: Floats, allowed: Floats) -> Floats:
-    """How often `allowed` is in `norms`, 0 where those are."""
+    """`norms` as multiples of `allowed`, 0 where a norm is 0."""
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where(norms > 0, norms / allowed, 0.0)
 
 
 def _farthest(error: Floats, ratios: Floats, rows: int) -> tuple[int, ...]:
-    """The element that errs most in the row of the largest ratio."""
+    """The index of the element with the largest error, in the row with the largest ratio."""
     row = np.unravel_index(int(np.argmax(ratios)), ratios.shape)[:rows]
     element = np.unravel_index(int(np.argmax(np.abs(error[row]))), error[row].shape)
     return _index((*row, *element))

@@ -1,4 +1,4 @@
-"""Measures one output against the oracle; the only place that words numeric failures."""
+"""Measures outputs against the oracle; the only module that words numeric failures."""
 
 from __future__ import annotations
 
@@ -29,12 +29,11 @@ _UNCERTAIN = (Estimate, Modelled)  # answers that carry more than their numbers
 def against_oracle(
     spec: KernelSpec, outputs: Mapping[str, Tensor], inputs: Inputs
 ) -> tuple[list[Finding], float]:
-    """Every output against the spec's oracle: the findings, and the worst distance over its bound.
+    """Compare every output with the spec's oracle: the findings, and the worst distance / bound.
 
-    Raises SpecError when outputs, bounds and oracle do not name the same things, or when the oracle
-    fails.
+    Raises SpecError when outputs, bounds and oracle do not name the same outputs, or when the oracle raises.
     """
-    # Fetched before the oracle runs, so that what went wrong on a device is not taken for its doing.
+    # Fetched before the oracle runs, so that an error of the device is not attributed to the oracle.
     got = fetched(outputs)
     expected = _answer(spec, inputs)
     types = _types(spec, inputs)
@@ -60,10 +59,10 @@ def against_oracle(
 
 
 def fetched(outputs: Mapping[str, Tensor]) -> dict[str, Array]:
-    """The outputs' bits in the processor's memory, of a card's with one wait for all of them.
+    """The outputs as numpy arrays; outputs on a card are copied with one synchronisation for all.
 
-    By way of page-locked memory, which torch keeps for the next time: a card writes to other memory at a
-    fraction of the speed, and each fresh page of it costs a fault.
+    The copies go to page-locked memory, which torch keeps for the next call. A card copies to other memory at
+    a fraction of the speed, and each fresh page of that memory costs a page fault.
     """
     here: dict[str, Tensor] = {}
     for name, tensor in outputs.items():
@@ -79,7 +78,7 @@ def fetched(outputs: Mapping[str, Tensor]) -> dict[str, Array]:
 def output(
     spec: KernelSpec, name: str, got: Array, expected: Any, inputs: Inputs
 ) -> tuple[Finding | None, float]:
-    """One output against what is expected of it, and its worst distance over its bound."""
+    """Compare one output with the expected answer: the finding or None, and the worst distance / bound."""
     want = _numbers(expected)
     if got.shape != want.shape:
         return (
@@ -103,13 +102,13 @@ def output(
 
 
 def _of_type(name: str, got: Any, want: Any) -> Finding:
-    """A finding of another type than asked for; both torch's or numpy's."""
+    """A finding that the output's dtype is not the expected one; both are torch's or both numpy's."""
     one, other = (str(dtype).removeprefix("torch.") for dtype in (got, want))
     return Finding(summary=f"{name} has dtype {one}, expected {other}", output=name)
 
 
 def _agree(bound: ExactBits, got: Array, want: Array) -> bool:
-    """Whether exact bits are met: eight bytes at a time, and where few differ only those are judged."""
+    """Whether exact bits hold: compares eight bytes at once, and judges only those that differ if few do."""
     one, other = (np.ascontiguousarray(each).reshape(-1) for each in (got, want))
     whole = one.size - one.size % 8
     words, others = one[:whole].view(np.uint64), other[:whole].view(np.uint64)
@@ -157,7 +156,7 @@ def _numbers(expected: Any) -> Array:
 
 
 def same_bits(name: str, first: Tensor, other: Tensor, what: str) -> Finding | None:
-    """None when two outputs agree in every bit; `what` says which run `other` is."""
+    """None when two outputs agree in every bit, else a finding; `what` says which run `other` comes from."""
     got, want = formats.to_numpy(other), formats.to_numpy(first)
     if got.shape != want.shape or got.dtype != want.dtype:
         return Finding(
@@ -233,7 +232,7 @@ def _word(
 
 
 def _direction(got: Array, want: Array, bad: NDArray[np.bool_]) -> str:
-    """Whether all wrong elements err to one side, and which; empty where sides have no meaning."""
+    """Whether all wrong elements are wrong in one direction, and which; "" where directions mean nothing."""
     with np.errstate(invalid="ignore"):  # widening a signalling NaN raises the flag
         wrong, right = got[bad].astype(np.float64), want[bad].astype(np.float64)
         change = np.abs(wrong) - np.abs(right)

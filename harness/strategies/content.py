@@ -1,4 +1,4 @@
-"""What an input tensor holds, read back from its bits: for a run's coverage and for narrowed cases."""
+"""What an input tensor contains, read from its bits: for a run's coverage and for narrowed cases."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ INFINITY = 0x7F800000
 
 
 def widened(tensor: Tensor) -> floats.Words:
-    """The fp32 words that hold `tensor`'s values exactly, NaN payloads included; its shape."""
+    """The fp32 words that hold `tensor`'s values exactly, NaN payloads included, in its shape."""
     bits = formats.bits(tensor).astype(np.int64)
     if tensor.dtype == torch.float16:
         return floats.words_of_fp16()[bits]
@@ -24,7 +24,7 @@ def widened(tensor: Tensor) -> floats.Words:
 
 
 def content(tensor: Tensor, target: str) -> list[str]:
-    """What the values contain, in the words that a run's summary counts."""
+    """What the values contain, in words that a run's summary counts; `target` is the format rounded to."""
     words = widened(tensor).reshape(-1)
     magnitude = words & MAGNITUDE
     middle = floats.midpoints(target)
@@ -41,6 +41,6 @@ def content(tensor: Tensor, target: str) -> list[str]:
 
 
 def _among(words: floats.Words, table: floats.Words) -> NDArray[np.bool_]:
-    """Which words an ascending table holds."""
+    """Which of `words` are in `table`, which is ascending."""
     place = np.minimum(np.searchsorted(table, words), len(table) - 1)
     return np.asarray(table[place] == words)

@@ -1,8 +1,8 @@
-"""Operands whose mean dominates: where products nearly cancel, a rounding of what is stored shows.
+"""Operands whose mean dominates: their products nearly cancel, so that stored roundings show.
 
-An element is factor * n + shift with n normal-looking; n, the product and the sum are each rounded to the
-tensor's type, to nearest even, as a program that draws in that type rounds them. All of it is integer
-arithmetic on multiples of 2^-16, so that a case means the same bits on every device.
+An element is factor * n + shift, where n looks standard normal. n, the product and the sum are each rounded
+to the tensor's type, to nearest even, as in a program that draws in that type. All of it is integer
+arithmetic on multiples of 2^-16, so that a case has the same bits on every device.
 """
 
 from __future__ import annotations
@@ -37,9 +37,10 @@ def affine(
     *,
     unit: bool = False,
 ) -> Tensor:
-    """factor * n + shift of `shape` [..., K]; with `unit` a power of two brings the rows' norms near 1.
+    """factor * n + shift in `shape` [..., K] and `dtype`; `form` is (factor, shift).
 
-    Norms are then from 1/2 to 1 in the root mean square over rows.
+    With `unit`, a power of two scales the rows so that the root mean square of their norms is between 1/2
+    and 1.
     """
     factor, shift = form
     digits = _DIGITS[dtype]
@@ -53,7 +54,7 @@ def affine(
 
 
 def rounded(x: Tensor, digits: int) -> Tensor:
-    """int64 `x`, below 2^53 in magnitude, to so many binary digits, ties to even."""
+    """int64 `x`, below 2^53 in magnitude, rounded to `digits` binary digits, ties to even."""
     magnitude = x.abs()
     # An integer below 2^53 is exact in float64, whose exponent field then tells its length.
     length = (magnitude.to(torch.float64).view(torch.int64) >> 52) - 1022

@@ -1,8 +1,8 @@
 """Single fp32 values that matter to a rounding, as bit patterns in hexadecimal: "0x3f880001".
 
-A value that a case names outright is written as its bits and never as a decimal, so that a NaN's
-payload, a zero's sign and the last place survive a report, a record and a shrink. `patterns` is the
-strategy; the tables it draws from also feed the bulk generators of `harness.strategies.values`.
+A value that a case names is written as its bits and never as a decimal, so that a NaN's payload, a zero's
+sign and the last place survive in reports, records and shrinking. `patterns` is the strategy; the generators
+of `harness.strategies.values`, which fill whole tensors, use the same tables.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from bitproof.oracles import formats
 
 Words = NDArray[np.int64]
 
-# fp32 words of the values that are special by themselves, ordered from plain to odd.
+# fp32 words of the values that are special in every format, ordered from plain to odd.
 SPECIALS = {
     "zero": 0x00000000,
     "negative zero": 0x80000000,
@@ -40,12 +40,12 @@ SPECIALS = {
 
 
 def hexadecimal(word: int) -> str:
-    """A 32-bit word as the text a case carries: 0x3f800000 for 1.0."""
+    """A 32-bit word as the text in a case: 0x3f800000 for 1.0."""
     return f"0x{word:08x}"
 
 
 def word(pattern: str) -> int:
-    """The 32-bit word of a case's text; UsageError where it is not "0x" and eight hex digits."""
+    """The 32-bit word of a case's text; UsageError where the text is not "0x" and eight hex digits."""
     try:
         value = int(pattern, 16)
     except ValueError:
@@ -61,16 +61,16 @@ def pattern(value: float) -> str:
 
 
 def number(pattern: str) -> float:
-    """The fp32 value of a case's text, exact in float64; UsageError as `word`."""
+    """The fp32 value of a case's text, exact in float64; UsageError as in `word`."""
     return float(np.uint32(word(pattern)).view(np.float32))
 
 
 @cache
 def magnitudes(target: str) -> Words:
-    """fp32 words of the non-negative values at which rounding to `target` is decided, ascending.
+    """fp32 words of the non-negative values at which rounding to `target` changes, ascending.
 
-    Every value of the format and every midpoint between two, up to the point from which it overflows;
-    `target` is a format of `oracles.formats`, or "int8" for the integers to 127 and their halves.
+    These are every value of the format, every midpoint between two, and the point from which it overflows.
+    `target` is the name of a format in `oracles.formats`, or "int8" for the integers and halves up to 127.5.
     """
     if target == "int8":
         values = np.arange(0, 128, 0.5)
@@ -84,18 +84,18 @@ def magnitudes(target: str) -> Words:
 
 
 def largest(target: str) -> int:
-    """The word of a format's largest finite value; the last magnitude is where it overflows."""
+    """The word of a format's largest finite value: the last of `magnitudes` is where it overflows."""
     return int(magnitudes(target)[-2])
 
 
 def neighbourhood(middle: Words) -> Words:
-    """Words without sign, and those of the fp32 values just above and just below each, ascending."""
+    """Words without sign, together with those of the fp32 values just above and just below, ascending."""
     return np.unique(np.concatenate([middle, middle + 1, np.maximum(middle - 1, 0)]))
 
 
 @cache
 def midpoints(target: str) -> Words:
-    """The fp32 words of positive rounding midpoints of `target` alone, ascending."""
+    """The fp32 words of the positive rounding midpoints of `target`, ascending."""
     if target == "int8":
         values = np.arange(0.5, 127)
     else:
@@ -116,7 +116,7 @@ def words_of_fp16() -> Words:
 
 @cache
 def patterns(target: str) -> st.SearchStrategy[str]:
-    """One fp32 bit pattern: around the decisions of `target`, special, or any of the 2^32.
+    """One fp32 bit pattern: near where rounding to `target` changes, special, or any of the 2^32.
 
     Shrinks toward the format's small values, then toward the value itself rather than a neighbour.
     """

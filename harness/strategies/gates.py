@@ -1,5 +1,5 @@
-"""Log-decays and the parameters of their gates: saturated, next to the bound, near zero, and beyond what a
-factorisation without an anchor holds.
+"""Log-decays and the parameters of their gates: saturated, next to the bound, near zero, and so strong that a
+product of e^G and e^-G overflows.
 
 A gate is "log" (the log-decay g <= 0 itself, fp32), "plain" (g = -e^A_log * softplus(x)) or "bounded"
 (g = bound * sigmoid(e^A_log * x)), where x is a raw value plus dt_bias, as in flash-linear-attention.
@@ -34,8 +34,8 @@ def _patterns(*values: float) -> tuple[str, ...]:
 
 BOUNDS = _patterns(-5.0, -4.0, -0.5, -2.75)
 
-# 15 steps of -5.914 stay within e^88.72, the largest power that fp32 holds; 15 of -5.916 do not. Of the
-# third, each step's decay is a number of fp32, and two rows' quotient of decays is not.
+# 15 steps of -5.914 stay within e^88.72, the largest power that fp32 holds; 15 of -5.916 do not. With the
+# third pattern fp32 holds the decay of each step, but not the quotient of two rows' decays.
 _LOG_STEPS = (_patterns(-5.916), _patterns(-5.914), _patterns(0.0, -60.0, -120.0), _patterns(0.0))
 _RAW_STEPS = (_patterns(20.0), _patterns(-20.0), _patterns(0.0, 30.0, -30.0))
 
@@ -49,20 +49,22 @@ _RAW_SATURATED = _patterns(32.0, 17.5, 89.0)
 class Gates:
     """How a kernel's gate is filled.
 
-    gate   see the module
+    gate   log, plain or bounded: see the module's docstring
     kind   usual      log-decays from -4 to -2^-8; raw values that look standard normal
            gentle     hardly any decay: log-decays above -2^-7, one in eight zero; raw values with the
                       biases of the GDN2 report
            saturated  the bound and its neighbours in fp32; raw values that saturate
-           blocks     about half of the sub-chunks of 16 rows saturated throughout, the others usual
+           blocks     in about half of the sub-chunks of 16 rows all are saturated, the others are usual
            edges      one in four at the edge of some exponential's range, the others usual
-           steps      `bits` in turn, from each sequence's first token on
-    bound  fp32 pattern of the lower bound: of a bounded gate, and of log-decays that saturate
+           steps      the patterns in `bits` in turn, starting anew at each sequence's first token
+    bound  fp32 pattern of a lower bound: that of a bounded gate, or of log-decays that saturate
     bits   fp32 patterns of the steps
-    rate   e^A_log: usual (from 1 to 16), absent, or extreme (infinite and subnormal by turns, for which
-           only a bounded gate is defined)
+    rate   e^A_log: usual (from 1 to 16), absent, or extreme (alternately infinite and subnormal, which only
+           a bounded gate is defined for)
     biased whether a raw gate has dt_bias
-    seed   of every number
+    seed   of all numbers
+
+    Raises UsageError for a combination that no gate has.
     """
 
     gate: Gate = "log"
@@ -92,10 +94,10 @@ class Gates:
         return floats.number(self.bound)
 
     def build(self, positions: Tensor, heads: int, width: int, dtype: Dtype) -> dict[str, Tensor]:
-        """g [T, heads, width], in fp32 or, if raw, in `dtype`; and a raw gate's parameters.
+        """g [T, heads, width], in fp32 or, for a raw gate, in `dtype`; and a raw gate's parameters.
 
-        Those are, unless they are absent, dt_bias [heads, width] and A_log [heads], both fp32 and another
-        in each head. `positions` [T] are the rows' places in their sequences.
+        These are dt_bias [heads, width] and A_log [heads], where not absent: both fp32, different in each
+        head. `positions` [T] is each row's place in its sequence.
         """
         device = positions.device
         rows = positions[:, None, None].expand(-1, heads, width)
@@ -131,7 +133,7 @@ class Gates:
         return torch.where(words >> 9 & 7 == 0, 0, tiny)
 
     def _filled(self, words: Tensor, rows: Tensor, usual: Tensor) -> Tensor:
-        """fp32 words: `usual` ones, except where the kind says otherwise."""
+        """fp32 words of the gates: `usual` except where the kind says otherwise."""
         log = self.gate == "log"
         match self.kind:
             case "saturated" if log:
@@ -153,10 +155,10 @@ class Gates:
                 return usual
 
     def _biases(self, heads: int, width: int, device: torch.device) -> Tensor:
-        """In (-1, 1), or from -6.9 to -2.25 as in the GDN2 report; odd multiples of 2^-17.
+        """dt_bias in (-1, 1), or from -6.9 to -2.25 as in the GDN2 report; odd multiples of 2^-17.
 
-        Raw values are multiples of 2^-16, so that no sum of the two is zero: with an infinite rate the
-        derivative there would be infinite.
+        Raw values are multiples of 2^-16, so that no sum of the two is zero. At zero, an infinite rate would
+        make the derivative infinite.
         """
         words = data.hashed(self._salted(3), 0, heads * width, device)
         low, high = (-904_400, -294_912) if self.kind == "gentle" else (-(1 << 17), 1 << 17)
@@ -164,7 +166,7 @@ class Gates:
         return (steps.to(torch.float32) * 2.0**-17).reshape(heads, width)
 
     def _rates(self, heads: int, device: torch.device) -> Tensor:
-        """A_log, from 0 to 2.75, or 90 and -90 by turns."""
+        """A_log from 0 to 2.75, or alternately near 90 and -90."""
         slot = data.permutation(self._salted(4), heads, device)
         if self.rate == "extreme":
             sign = 1 - 2 * (torch.arange(heads, device=device) % 2)
@@ -174,7 +176,7 @@ class Gates:
 
 
 def _picked(patterns: tuple[str, ...], words: Tensor) -> Tensor:
-    """The patterns' words, chosen by `words` modulo their number."""
+    """The word of one pattern for each of `words`, chosen by it modulo the number of patterns."""
     table = torch.tensor([floats.word(pattern) for pattern in patterns], device=words.device)
     return table[words % len(patterns)]
 
@@ -199,7 +201,7 @@ def gates(
 ) -> Gates:
     """`Gates` of one gate, without A_log if `absent`, without dt_bias unless `biased`.
 
-    Shrinks toward the first of `kinds`, with the bound -5. Only with all kinds are rates extreme.
+    Shrinks toward the first of `kinds`, with the bound -5. Rates are extreme only if `kinds` has all kinds.
     """
     kind = draw(st.sampled_from(kinds))
     bits = draw(st.sampled_from(_LOG_STEPS if gate == "log" else _RAW_STEPS))

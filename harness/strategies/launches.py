@@ -1,4 +1,4 @@
-"""Launch configurations: what a caller does not choose but the compiler specialises on."""
+"""Launch configurations: what the compiler specialises on although the caller does not choose it."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from bitproof.harness.case import Launch
 
-# (warps, stages, which of the kernel's blocks): few enough that each is compiled once and then met
-# often, and every number of warps and stages among them.
+# (warps, stages, which of the kernel's blocks). They are few, so that each is compiled once and then used
+# often; together they have every number of warps and stages.
 _CONFIGURATIONS = ((4, 2, 0), (1, 1, 1), (8, 3, 2), (2, 4, 0))
 
 

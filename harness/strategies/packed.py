@@ -1,4 +1,4 @@
-"""Lengths of packed sequences: where chunked kernels go wrong, at empty ones and next to a chunk's edge."""
+"""Lengths of packed sequences, often where chunked kernels go wrong: 0, or next to a multiple of a chunk."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _KINDS = (*("each", "long") * 4, "alike", "one", "ends", "square", "none")
 def lengths(
     draw: Any, *, sequences: int, most: int, chunk: int = 64, subchunk: int = 16
 ) -> tuple[int, ...]:
-    """Tokens of 1 to `sequences` sequences, `most` at most in all, often next to an edge.
+    """The numbers of tokens of 1 to `sequences` sequences, at most `most` (1 or more) in total.
 
-    Covers: no tokens, one token, a chunk or a sub-chunk and one more or less, a chunk and part of a
-    sub-chunk, all tokens in one sequence, the same number in all, none in any, empty sequences first, in
-    the middle and last, and as many sequences as the longest has tokens. About one in three has a
-    sequence of more than a chunk, where `most` allows, often beside empty ones. Shrinks toward one
-    sequence of one token. `most` must be at least 1.
+    Covers: one token; a chunk or a sub-chunk, and one token more or less; a chunk and part of a sub-chunk;
+    all tokens in one sequence; the same number in each; no tokens at all; empty sequences first, in the
+    middle and last; as many sequences as the longest has tokens. About one case in three has a sequence
+    longer than a chunk, where `most` allows, often beside empty ones. Shrinks toward one sequence of one
+    token.
     """
     count: int = draw(st.integers(1, sequences))
     size = _length(most, chunk, subchunk)
@@ -57,7 +57,7 @@ def lengths(
 
 
 def _within(most: int, sizes: Any) -> tuple[int, ...]:
-    """The sizes, cut where their sum would pass `most`."""
+    """The sizes, shortened where their sum would exceed `most`."""
     cut: list[int] = []
     for size in sizes:
         cut.append(min(size, most - sum(cut)))
@@ -78,7 +78,7 @@ def _length(most: int, chunk: int, subchunk: int) -> st.SearchStrategy[int]:
 
 @cache
 def slack(chunk: int = 64, subchunk: int = 16) -> st.SearchStrategy[int]:
-    """Rows past the last sequence, which are nobody's: none, a few, or more than a chunk."""
+    """The number of slack rows, past the last sequence: none, a few, or more than a chunk."""
     return st.sampled_from((0, 0, 2, subchunk + 1, chunk + 1))
 
 
@@ -89,7 +89,7 @@ def positions(lengths: Sequence[int], slack: int, device: torch.device) -> Tenso
 
 
 def features(lengths: Sequence[int], chunk: int = 64, subchunk: int = 16) -> list[str]:
-    """What lengths cover, in the words that the run's summary counts."""
+    """What the lengths cover, in words that a run's summary counts."""
     full = [length for length in lengths if length]
     starts = ragged.offsets(lengths)
     cuts = [start for start in starts[1:-1] if 0 < start < starts[-1]]

@@ -1,4 +1,4 @@
-"""Tokens per expert: where ragged kernels go wrong, at empty groups and next to a tile's edge."""
+"""Tokens per expert, often where ragged kernels go wrong: 0, and next to a multiple of the tile."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 @st.composite
 def sizes(draw: Any, *, groups: int, most: int, block: int) -> tuple[int, ...]:
-    """Tokens of 1 to `groups` experts, each from 0 to about `most`, often next to a multiple of `block`.
+    """The numbers of tokens of 1 to `groups` experts, each 0 to `most`, often near a multiple of `block`.
 
-    Covers: one token, exactly a block, one more and one less, all tokens to one expert, no tokens at
-    all, the same number for all, empty experts first, in the middle and last. Shrinks toward one expert
+    Covers: one token; exactly a block, one token more and one less; all tokens to one expert; the same
+    number for each; no tokens at all; empty experts first, in the middle and last. Shrinks toward one expert
     with one token.
     """
     count: int = draw(st.integers(1, groups))
@@ -43,7 +43,7 @@ def _size(most: int, block: int) -> st.SearchStrategy[int]:
 
 
 def offsets(tokens: Sequence[int]) -> tuple[int, ...]:
-    """Where each expert's rows begin, and where the last one's end."""
+    """[experts + 1] row numbers: where each expert's rows begin, and where the last expert's end."""
     ends = [0]
     for size in tokens:
         ends.append(ends[-1] + size)
@@ -51,7 +51,7 @@ def offsets(tokens: Sequence[int]) -> tuple[int, ...]:
 
 
 def features(tokens: Sequence[int], block: int) -> list[str]:
-    """What a split covers, in the words that the run's summary counts."""
+    """What the numbers of tokens cover, in words that a run's summary counts."""
     empty = [size == 0 for size in tokens]
     full = [size for size in tokens if size]
     found = {

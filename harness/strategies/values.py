@@ -1,11 +1,11 @@
 """Many values at once: a small description that builds a whole input tensor, the same on every device.
 
-A `Values` names a kind of number, a seed and a few knobs; `build` turns it into bits with integer
-operations and exactly rounded fp32 products alone. An input of 16 bits is cut from the fp32 bits by
-shifting, never by a library's conversion: a device must not decide what a case means.
+A `Values` names a kind of number, a seed and a few knobs. `build` makes the bits from it with nothing but
+integer operations and exactly rounded fp32 products. It truncates fp32 to a 16-bit type by shifting, never
+by a library's conversion, so that the bits do not depend on the device.
 
-The last axis is seen in blocks of `run` elements, a quantiser's groups. Kinds that aim at a quantiser
-place one element per block that fixes the block's largest magnitude, and with it the scale.
+The last axis is divided into blocks of `run` elements, a quantiser's groups. Kinds that aim at a quantiser
+place one element in each block that fixes the block's largest magnitude, and with it the scale.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ INPUT_TYPES: tuple[Dtype, ...] = ("fp32", "fp32", "bf16", "fp16")
 
 @dataclass(frozen=True, kw_only=True)
 class Patch:
-    """One element set to explicit bits; `index` counts in row-major order, modulo the size."""
+    """One element set to explicit bits; `index` counts in row-major order, modulo the tensor's size."""
 
     index: int
     bits: str
@@ -70,11 +70,11 @@ class Values:
                 uniform     in [-1, 1), times 2^exponent
                 lattice     values and midpoints of the format `target`, and their fp32 neighbours,
                             times `unit`
-                anchored    midpoints of `target` and their neighbours times a scale drawn per block
-                            within 2^(exponent ± 3), which one element fixes
-                edges       per block one element at, just below or just above the largest value of
-                            `target`, or 1, times 2^(exponent ± 20); the others at most half of it,
-                            over sixteen binades
+                anchored    midpoints of `target` and their neighbours, times a scale drawn for each
+                            block within 2^(exponent ± 3); one element fixes that scale
+                edges       in each block one element at, just below or just above 1 or the largest value
+                            of `target`, times 2^(exponent ± 20); the others are at most half of it, over
+                            sixteen binades
                 log         uniform in the exponent, within 16 of `exponent`
                 subnormal   fp32 subnormals and zeros
                 special     normal, one in sixteen a signed zero, infinity, NaN payload or extreme
@@ -85,10 +85,12 @@ class Values:
     seed        of the integer hash
     exponent    see above; -126 to 110
     target      the format that lattice, anchored and edges aim at
-    unit        an fp32 bit pattern
-    bits        fp32 bit patterns
-    blank       about half of the blocks are zeros that keep their signs
-    patches     elements set outright, after all else
+    unit        an fp32 bit pattern, see lattice
+    bits        fp32 bit patterns, see range, constant and explicit
+    blank       whether about half of the blocks become zeros, with the signs that their elements had
+    patches     elements set to given bits at the end
+
+    Raises UsageError for an exponent, bit patterns or a lack of them that cannot be built.
     """
 
     kind: Kind = "normal"
@@ -133,7 +135,10 @@ class Values:
 
 
 def encode(words: Tensor, dtype: Dtype) -> Tensor:
-    """fp32 words (int64) as a tensor of `dtype`: truncated, too large to the largest, NaN kept NaN."""
+    """fp32 words (int64) as a tensor of `dtype`: truncated; in fp16, too large values become the largest.
+
+    A NaN stays a NaN.
+    """
     if dtype == "fp32":
         return data.words_to_fp32(words)
     magnitude = words & _MAGNITUDE
@@ -377,10 +382,11 @@ def values(
 ) -> Values:
     """A `Values` of one of `kinds` that aims at the format `target`.
 
-    `usual` are the exponents between which a quantiser's scale changes its nature; at times there is
-    any other. Shrinks toward the first of `kinds`, seed 0, exponent 0, nothing blank and no patch.
+    `usual` is the range of exponents that decide how a quantiser forms its scale; one case in eight takes any
+    exponent. Shrinks toward the first of `kinds`, seed 0, exponent 0, nothing blank
+    and no patch.
     """
-    # The same choices for every kind, the patterns last: what shrinks by a choice must not shift others.
+    # Every kind makes the same choices, the patterns last, so that shrinking one choice moves no other.
     kind = draw(st.sampled_from(kinds))
     seed = draw(st.integers(0, 0xFFFFFFFF))
     low, high = usual if draw(st.integers(0, 7)) < 7 else (-126, 110)
