@@ -30,7 +30,7 @@ from bitproof.harness.targets.versions import libraries
 
 FOLDER = Path(".bitproof") / "lowering"
 EXAMPLES = 64
-# Seconds for one reading; the slowest is the whole of a kernel with many launch configurations.
+# Seconds for one reading: all built-in kernels for three targets take less together, on two cores.
 LIMIT = 600.0
 # What has Triton assemble otherwise, or has the machine code read by another tool.
 _TOOLS = (
