@@ -27,11 +27,11 @@ from bitproof.harness.attribution.costs import Attribution, Model, Promotions
 from bitproof.harness.case import Case, Inputs, Scale, build
 from bitproof.harness.commands import captured
 from bitproof.harness.commands.screen import progress
-from bitproof.harness.commands.subject import status, subject
+from bitproof.harness.commands.subject import exit_status, find_subject
 from bitproof.harness.errors import UsageError
 from bitproof.harness.lanes.base import Lane, LaunchFailed, Variation
 from bitproof.harness.outcomes import Findings, Outcome, classify
-from bitproof.harness.report import failure
+from bitproof.harness.report import failure, files
 from bitproof.harness.report.records import Captured
 from bitproof.harness.search import falsify, profiles
 from bitproof.harness.spec import KernelSpec
@@ -79,14 +79,14 @@ def run(
     if plot is not None:
         chart.require(plot)
     lanes.choose(lane)
-    found = subject(kernel, specs, fault)
+    found = find_subject(kernel, specs, fault)
     name = _output(found.spec, output)
     here = lanes.present()
     began = time.perf_counter()
     model, ran = _run(found, here, name, tensors=tensors, params=params, case=case)
     if isinstance(ran, Findings):
         click.echo(f"{kernel} {ran.outcome}: {ran.text}", err=True)
-        return status([ran.outcome])
+        return exit_status([ran.outcome])
     assert model is not None
     told = attribution.attribute(model, ran.output)
     found_sets = None
@@ -159,8 +159,8 @@ def _both(
     """The kernel, then the model; what the launcher raises becomes findings."""
     try:
         outputs = lane.run(found.spec, inputs, Variation()).outputs
-    except LaunchFailed as failure:
-        return None, classify(failure.__cause__ or failure, found.spec.refuses)
+    except LaunchFailed as error:
+        return None, classify(error.__cause__ or error, found.spec.refuses)
     except (torch.OutOfMemoryError, torch.AcceleratorError) as error:
         return None, classify(error, ())
     if output not in outputs:
@@ -183,12 +183,7 @@ def _draw_large(spec: KernelSpec, scale: Scale) -> list[Case]:
 
 def _read(path: Path, spec: KernelSpec) -> Any:
     """The case in a JSON file: the case alone, a record's, or the one that `--json` printed."""
-    try:
-        plain = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UsageError(f"{path} cannot be read: {error.strerror}") from error
-    except (ValueError, RecursionError) as error:
-        raise UsageError(f"{path} is not valid JSON: {error}") from error
+    plain: Any = files.read(path, object, what="case")
     if isinstance(plain, dict) and {"kernel", "case"} <= set(plain):
         if plain["kernel"] != spec.name:
             raise UsageError(f"{path} is about kernel {plain['kernel']!r}, not {spec.name!r}")

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +23,7 @@ from bitproof.harness import case as cases
 from bitproof.harness.case import Inputs, Launch
 from bitproof.harness.errors import UsageError, one_line
 from bitproof.harness.lanes.base import parameters
+from bitproof.harness.report import files
 from bitproof.harness.report.records import Captured
 from bitproof.harness.search import falsify
 from bitproof.harness.spec import KernelSpec
@@ -76,10 +76,7 @@ def load(
 
 def object_of(params: str | None) -> dict[str, Any]:
     """The JSON object that `--params` gives, an empty one for None; UsageError for anything else."""
-    try:
-        plain = json.loads(params or "{}")
-    except (ValueError, RecursionError) as error:
-        raise UsageError(f"--params is not valid JSON: {error}") from error
+    plain: Any = files.parse(params or "{}", object, source="--params", what="set of parameters")
     if not isinstance(plain, dict):
         raise UsageError(f"--params must be a JSON object such as {{}}, got {params}")
     return plain

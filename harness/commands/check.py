@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import collections
-import functools
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,10 +12,10 @@ import click
 from hypothesis import settings
 
 from bitproof.harness import checks, lanes
-from bitproof.harness.case import Inputs, build
+from bitproof.harness.case import Inputs
 from bitproof.harness.commands import captured
 from bitproof.harness.commands.screen import progress
-from bitproof.harness.commands.subject import status, subject
+from bitproof.harness.commands.subject import exit_status, find_subject
 from bitproof.harness.errors import UsageError
 from bitproof.harness.lanes.base import Lane
 from bitproof.harness.outcomes import Findings, Outcome
@@ -48,7 +47,7 @@ def run(
         if limit is not None and tensors is not None:
             raise UsageError(f"{name} is for drawn cases: captured tensors are one case")
     lanes.choose(lane)
-    found = subject(kernel, specs, fault)
+    found = find_subject(kernel, specs, fault)
     if runs is not None:
         found = found.with_runs(runs)
     names = _names(found, chosen)
@@ -64,22 +63,20 @@ def run(
         if inputs is not None:
             result = _judge(found, name, inputs, here)
         else:
-            result = _search(found, name, here, max_examples, seconds, fault)
+            result = _search(found, name, here, max_examples, seconds)
         click.echo(_line(result))
         if result.findings is not None and result.inputs is not None:
-            _record(found, result, versions, source, fault)
+            _record(found, result, versions, source)
         outcomes.append(result.outcome)
     if fault is not None:
         defects = [name for name, one in zip(names, outcomes, strict=True) if one.is_defect]
-        click.echo(tell_caught(found, fault, names, defects, here))
-    return status(outcomes)
+        click.echo(tell_caught(found, names, defects, here))
+    return exit_status(outcomes)
 
 
-def tell_caught(
-    found: Found, name: str, tried: Sequence[str], defects: Sequence[str], lane: Lane
-) -> str:
-    """Whether the check that a planted fault names has caught it."""
-    fault = next(one for one in found.spec.faults if one.name == name)
+def tell_caught(found: Found, tried: Sequence[str], defects: Sequence[str], lane: Lane) -> str:
+    """Whether the check that the planted fault names has caught it."""
+    fault = next(one for one in found.spec.faults if one.name == found.fault)
     if fault.caught_by in defects:
         return f"the planted fault was caught by {fault.caught_by}, as declared"
     if lanes.family(lane.name) not in fault.lanes:
@@ -102,19 +99,13 @@ def _names(found: Found, chosen: Sequence[str]) -> Sequence[str]:
 
 
 def _search(
-    found: Found,
-    check: str,
-    lane: Lane,
-    max_examples: int | None,
-    seconds: int | None,
-    fault: str | None,
+    found: Found, check: str, lane: Lane, max_examples: int | None, seconds: int | None
 ) -> SearchResult:
     """Draw cases under the default profile; a bar shows how many were judged."""
     profiles.register()
     profile = profiles.default()
     examples = max_examples or profiles.examples(found.spec, check, lane.name, profile)
-    # A child process finds the spec by name and would judge it without the planted fault.
-    judge = Careful(lane=lane) if fault is None else functools.partial(_here, lane)
+    judge = Careful(lane=lane)
     done, shrinking = 0, False
     with progress(check, examples) as tell:
 
@@ -134,11 +125,6 @@ def _search(
             execute=execute,
             seconds=seconds,
         )
-
-
-def _here(lane: Lane, found: Found, check: str, case: Any) -> tuple[Inputs, Findings]:
-    inputs = build(case, lane.device)
-    return inputs, checks.run(check, found.spec, inputs, lane)
 
 
 def _judge(found: Found, check: str, inputs: Inputs, lane: Lane) -> SearchResult:
@@ -170,14 +156,10 @@ def _line(result: SearchResult) -> str:
 
 
 def _record(
-    found: Found,
-    result: SearchResult,
-    versions: dict[str, str],
-    source: Captured | None,
-    fault: str | None,
+    found: Found, result: SearchResult, versions: dict[str, str], source: Captured | None
 ) -> None:
     assert result.inputs is not None
     assert result.findings is not None
     failing = (found, result.check, result.inputs, result.findings, versions)
-    path = records.save(*failing, captured=source, fault=fault)
-    click.echo(f"\n{failure.describe(*failing, path, fault=fault)}\nrecord    {path}\n")
+    path = records.save(*failing, captured=source)
+    click.echo(f"\n{failure.describe(*failing, path)}\nrecord    {path}\n")

@@ -6,6 +6,7 @@ anything imports triton.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ import click
 
 from bitproof.harness.commands import INTERRUPTED
 from bitproof.harness.errors import BitproofError
+
+Command = Callable[..., int]
 
 _spec = click.option(
     "--spec",
@@ -26,7 +29,32 @@ _lane = click.option(
 )
 _fault = click.option("--fault", metavar="NAME", help="Plant this fault of the spec first.")
 _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+_kernels = click.argument("kernels", nargs=-1, metavar="[KERNEL]...")
 _file = click.Path(path_type=Path, dir_okay=False)
+_count = click.IntRange(min=1)
+
+
+def _one_kernel(command: Command) -> Command:
+    """What every command about one kernel takes: which one, where it is declared, its fault, its lane."""
+    return click.argument("kernel")(_fault(_lane(_spec(command))))
+
+
+def _captured(title: str) -> Callable[[Command], Command]:
+    """What says that a command's inputs are a user's own tensors."""
+
+    def take(command: Command) -> Command:
+        params = click.option(
+            "--params", metavar="JSON", help="Parameters for the captured tensors."
+        )
+        tensors = click.option(
+            "--tensors",
+            type=_file,
+            metavar="FILE",
+            help=f"{title} these captured tensors (safetensors).",
+        )
+        return tensors(params(command))
+
+    return take
 
 
 class _Commands(click.Group):
@@ -53,75 +81,42 @@ def main() -> None:
     """
 
 
+# Each option is passed on under its own name: the commands' `run` functions say what they take.
+
+
 @main.command(name="list")
-@click.argument("kernels", nargs=-1, metavar="[KERNEL]...")
+@_kernels
 @click.option(
     "--sweepable", is_flag=True, help="Only the names of the kernels that `sweep` can take."
 )
 @_spec
 @_lane
 @_json
-def list_(
-    kernels: tuple[str, ...],
-    sweepable: bool,
-    specs: tuple[str, ...],
-    lane: str | None,
-    as_json: bool,
-) -> int:
+def list_(kernels: tuple[str, ...], **options: Any) -> int:
     """List kernels with their checks, claims and planted faults.
 
     Of kernels that are named, the tensors and parameters too that `check --tensors` takes.
     """
     from bitproof.harness.commands import listing
 
-    return listing.run(kernels, specs=specs, lane=lane, sweepable=sweepable, as_json=as_json)
+    return listing.run(kernels, **options)
 
 
 @main.command()
-@click.argument("kernel")
 @click.option("--check", "chosen", multiple=True, metavar="NAME", help="Run only this check.")
-@click.option("--max-examples", type=click.IntRange(min=1), metavar="N", help="Cases per check.")
-@click.option(
-    "--seconds", type=click.IntRange(min=1), metavar="N", help="Begin no case of a check after N."
-)
+@click.option("--max-examples", type=_count, metavar="N", help="Cases per check.")
+@click.option("--seconds", type=_count, metavar="N", help="Begin no case of a check after N.")
 @click.option("--runs", type=int, metavar="N", help="Runs of each reproducibility check.")
-@click.option(
-    "--tensors", type=_file, metavar="FILE", help="Check these captured tensors (safetensors)."
-)
-@click.option("--params", metavar="JSON", help="Parameters for the captured tensors.")
-@_fault
-@_lane
-@_spec
-def check(
-    kernel: str,
-    chosen: tuple[str, ...],
-    max_examples: int | None,
-    seconds: int | None,
-    runs: int | None,
-    tensors: Path | None,
-    params: str | None,
-    fault: str | None,
-    lane: str | None,
-    specs: tuple[str, ...],
-) -> int:
+@_captured("Check")
+@_one_kernel
+def check(kernel: str, **options: Any) -> int:
     """Check KERNEL on drawn cases, or on tensors that were captured from a real run.
 
     A failing case is shrunk, reported and saved as a record that replays.
     """
     from bitproof.harness.commands import check
 
-    return check.run(
-        kernel,
-        chosen=chosen,
-        max_examples=max_examples,
-        seconds=seconds,
-        runs=runs,
-        tensors=tensors,
-        params=params,
-        fault=fault,
-        lane=lane,
-        specs=specs,
-    )
+    return check.run(kernel, **options)
 
 
 @main.command()
@@ -135,33 +130,23 @@ def replay(file: Path, lane: str | None) -> int:
 
 
 @main.command()
-@click.argument("kernel")
 @click.option(
     "--bits",
     metavar="LO:HI",
     default="0:0x100000000",
     help="Only the fp32 bit patterns from LO up to, not including, HI.",
 )
-@_fault
-@_lane
-@_spec
+@_one_kernel
 @_json
-def sweep(
-    kernel: str,
-    bits: str,
-    fault: str | None,
-    lane: str | None,
-    specs: tuple[str, ...],
-    as_json: bool,
-) -> int:
+def sweep(kernel: str, **options: Any) -> int:
     """Try KERNEL, an elementwise cast, on every fp32 bit pattern."""
     from bitproof.harness.commands import sweep
 
-    return sweep.run(kernel, bits=bits, fault=fault, lane=lane, specs=specs, as_json=as_json)
+    return sweep.run(kernel, **options)
 
 
 @main.command()
-@click.argument("kernels", nargs=-1, metavar="[KERNEL]...")
+@_kernels
 @click.option(
     "--targets",
     metavar="LIST",
@@ -172,55 +157,31 @@ def sweep(
 @_fault
 @_spec
 @_json
-def lowering(
-    kernels: tuple[str, ...],
-    targets: str,
-    fault: str | None,
-    specs: tuple[str, ...],
-    as_json: bool,
-) -> int:
+def lowering(kernels: tuple[str, ...], **options: Any) -> int:
     """Read what the compiler makes of KERNELs (default: all) for other targets; needs no GPU.
 
     Says for each target whether it compiles, and which instructions endanger the numbers.
     """
     from bitproof.harness.commands import lowering
 
-    return lowering.run(kernels, targets=targets, fault=fault, specs=specs, as_json=as_json)
+    return lowering.run(kernels, **options)
 
 
 @main.command()
-@click.argument("kernel")
 @click.option(
     "--output", metavar="NAME", help="Of which output (default: the one that matters most)."
 )
 @click.option(
     "--target", type=float, metavar="ERROR", help="Find what to keep in fp32 to meet it, as 0.008."
 )
-@click.option(
-    "--tensors", type=_file, metavar="FILE", help="For these captured tensors (safetensors)."
-)
-@click.option("--params", metavar="JSON", help="Parameters for the captured tensors.")
+@_captured("For")
 @click.option(
     "--case", type=_file, metavar="FILE", help="For the case in this record, or printed by --json."
 )
 @click.option("--plot", type=_file, metavar="FILE", help="Draw the same as a PNG (bitproof[plot]).")
-@_fault
-@_lane
-@_spec
+@_one_kernel
 @_json
-def attribute(
-    kernel: str,
-    output: str | None,
-    target: float | None,
-    tensors: Path | None,
-    params: str | None,
-    case: Path | None,
-    plot: Path | None,
-    fault: str | None,
-    lane: str | None,
-    specs: tuple[str, ...],
-    as_json: bool,
-) -> int:
+def attribute(kernel: str, **options: Any) -> int:
     """Tell what each intermediate that KERNEL stores rounded costs in accuracy.
 
     With a target, also the smallest sets of intermediates to keep in fp32 for it; the status is 1 where
@@ -228,19 +189,7 @@ def attribute(
     """
     from bitproof.harness.commands import attribute
 
-    return attribute.run(
-        kernel,
-        output=output,
-        target=target,
-        tensors=tensors,
-        params=params,
-        case=case,
-        plot=plot,
-        fault=fault,
-        lane=lane,
-        specs=specs,
-        as_json=as_json,
-    )
+    return attribute.run(kernel, **options)
 
 
 @main.command()

@@ -10,7 +10,6 @@ import click
 
 from bitproof.harness import lanes
 from bitproof.harness.commands.screen import progress
-from bitproof.harness.commands.subject import planted
 from bitproof.harness.outcomes import Outcome
 
 
@@ -30,10 +29,11 @@ def run(
     from bitproof.harness.lowering import report
     from bitproof.harness.lowering.compile import readings
     from bitproof.harness.subjects.discovery import find
+    from bitproof.harness.subjects.planting import with_fault
     from bitproof.harness.targets.architectures import listed
 
     names = listed(targets)
-    found = [planted(kernel, fault) for kernel in find(specs, kernels)]
+    found = [with_fault(kernel, fault) for kernel in find(specs, kernels)]
     by_name = {kernel.spec.name: kernel.spec for kernel in found}
     wanted = [
         (kernel, name)
@@ -49,7 +49,7 @@ def run(
             done += 1
             tell(done, "")
 
-        made = readings(wanted, fault=fault, tell=heard)
+        made = readings(wanted, tell=heard)
     judged = [report.judge(reading, by_name[reading.kernel]) for reading in made]
     if as_json:
         click.echo(json.dumps([report.plain(each) for each in judged], indent=2))
@@ -58,8 +58,9 @@ def run(
             click.echo("\n".join(report.lines(each)))
         if len(judged) > 1:
             _table(*report.table(judged))
-    short = (Outcome.FAILED, Outcome.NOT_DEMONSTRATED)
-    return int(any(each.outcome in short for each in judged))
+    return int(
+        any(each.outcome.is_defect or each.outcome is Outcome.NOT_DEMONSTRATED for each in judged)
+    )
 
 
 def _table(header: list[str], rows: list[list[str]]) -> None:

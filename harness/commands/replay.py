@@ -10,19 +10,20 @@ from bitproof.harness import case as cases
 from bitproof.harness import checks, lanes
 from bitproof.harness.case import Inputs, build
 from bitproof.harness.commands import captured
-from bitproof.harness.commands.subject import planted, status
+from bitproof.harness.commands.subject import exit_status
 from bitproof.harness.outcomes import Findings, Outcome
 from bitproof.harness.report import failure, records
 from bitproof.harness.report.records import Record
 from bitproof.harness.search.isolation import Careful
 from bitproof.harness.subjects.discovery import Found
+from bitproof.harness.subjects.planting import with_fault
 
 
 def run(file: Path, *, lane: str | None) -> int:
     """Print the report where the case still fails, or that it holds now."""
     record = records.load(file)
     lanes.choose(lane or record.lane or None)
-    found = planted(records.subject(record), record.fault)
+    found = with_fault(records.find_subject(record), record.fault)
     inputs, findings = _judge(found, record, file)
     versions = lanes.present().versions()
     changed = [
@@ -31,11 +32,7 @@ def run(file: Path, *, lane: str | None) -> int:
         if record.versions[name] != versions.get(name)
     ]
     if findings.outcome.is_defect:
-        click.echo(
-            failure.describe(
-                found, record.check, inputs, findings, versions, file, fault=record.fault
-            )
-        )
+        click.echo(failure.describe(found, record.check, inputs, findings, versions, file))
     else:
         reason = f": {findings.reason}" if findings.reason else ""
         click.echo(
@@ -44,7 +41,7 @@ def run(file: Path, *, lane: str | None) -> int:
         )
     for change in changed:
         click.echo(f"changed   {change}")
-    return status([findings.outcome])
+    return exit_status([findings.outcome])
 
 
 def _judge(found: Found, record: Record, file: Path) -> tuple[Inputs, Findings]:
@@ -54,8 +51,7 @@ def _judge(found: Found, record: Record, file: Path) -> tuple[Inputs, Findings]:
         inputs = captured.restore(record.captured, found.spec, lane.device, beside=file.parent)
     else:
         case = cases.decode(found.spec.case, record.case)
-        # A child process finds the spec by name and would judge it without the planted fault.
-        if record.outcome in (Outcome.CRASHED, Outcome.HUNG) and record.fault is None:
+        if record.outcome in (Outcome.CRASHED, Outcome.HUNG):
             return Careful(lane=lane, isolate=True)(found, record.check, case)
         inputs = build(case, lane.device)
     return inputs, checks.run(record.check, found.spec, inputs, lane)

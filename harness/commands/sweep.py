@@ -7,6 +7,7 @@ import hashlib
 import json
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import click
@@ -16,7 +17,7 @@ from bitproof.harness import checks, lanes
 from bitproof.harness.case import build
 from bitproof.harness.commands import INTERRUPTED
 from bitproof.harness.commands.screen import progress
-from bitproof.harness.commands.subject import status, subject
+from bitproof.harness.commands.subject import exit_status, find_subject
 from bitproof.harness.errors import UsageError
 from bitproof.harness.lanes.base import Lane, LaunchFailed
 from bitproof.harness.outcomes import classify
@@ -40,9 +41,9 @@ def run(
     as_json: bool,
 ) -> int:
     """Print the census of the patterns in `bits`, and a record of the first wrong ones."""
-    low, high = bounds(bits)
+    low, high = parse_bounds(bits)
     lanes.choose(lane)
-    found = subject(kernel, specs, fault)
+    found = find_subject(kernel, specs, fault)
     cast = declared(found.spec)
     here = lanes.present()
     began = time.perf_counter()
@@ -55,13 +56,7 @@ def run(
 
     try:
         with progress(kernel, high - low) as tell:
-            counted = sweep(
-                found,
-                here,
-                low=low,
-                high=high,
-                tell=look,
-            )
+            counted = sweep(found, here, low=low, high=high, tell=look)
     except KeyboardInterrupt:
         click.echo(
             f"bitproof: interrupted after {so_far.tried:,} of {high - low:,} patterns, "
@@ -72,9 +67,9 @@ def run(
     except (LaunchFailed, torch.OutOfMemoryError, torch.AcceleratorError) as error:
         findings = classify(error.__cause__ or error, found.spec.refuses)
         click.echo(f"{kernel} {findings.outcome}: {findings.text}")
-        return status([findings.outcome])
+        return exit_status([findings.outcome])
     seconds = time.perf_counter() - began
-    record = _record(found, here, counted, fault)
+    record = _record(found, here, counted)
     plain: dict[str, Any] = {
         "kernel": kernel,
         "fault": fault,
@@ -108,7 +103,14 @@ def run(
     return 1 if counted.wrong else 0
 
 
-def bounds(bits: str) -> tuple[int, int]:
+def _kept(plain: dict[str, Any]) -> Path:
+    """Where the census stays: a file for each kernel, fault, lane, versions and range."""
+    what = [plain[name] for name in ("fault", "versions", "low", "high")]
+    digest = hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:12]
+    return FOLDER / f"{plain['kernel']}-{digest}.census.json"
+
+
+def parse_bounds(bits: str) -> tuple[int, int]:
     """(low, high) of "LO:HI", numbers as Python writes them; UsageError for anything else."""
     try:
         low, high = (int(part, 0) for part in bits.split(":"))
@@ -119,7 +121,7 @@ def bounds(bits: str) -> tuple[int, int]:
     return low, high
 
 
-def _record(found: Found, lane: Lane, counted: Census, fault: str | None) -> str | None:
+def _record(found: Found, lane: Lane, counted: Census) -> str | None:
     """The path of a record of the first wrong inputs, where the spec can make a case of them."""
     assert found.spec.elementwise is not None
     make = found.spec.elementwise.case
@@ -129,5 +131,4 @@ def _record(found: Found, lane: Lane, counted: Census, fault: str | None) -> str
     findings = checks.run("agreement", found.spec, inputs, lane)
     if not findings.outcome.is_defect:
         return None
-    versions = lane.versions()
-    return str(records.save(found, "agreement", inputs, findings, versions, fault=fault))
+    return str(records.save(found, "agreement", inputs, findings, lane.versions()))

@@ -6,22 +6,16 @@ the target, and is kept under `.bitproof/lowering` by the digest of those.
 
 from __future__ import annotations
 
-import atexit
 import hashlib
-import json
 import os
-import subprocess
-import sys
-import tempfile
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import IO
 
 import hypothesis
 import msgspec
@@ -29,12 +23,15 @@ import triton
 
 from bitproof.harness.errors import EnvironmentUnfit, UsageError
 from bitproof.harness.lowering.findings import Reading, Refusal
+from bitproof.harness.processes.child import STARTING, Child, Hung, Lost
 from bitproof.harness.report import files
 from bitproof.harness.subjects.discovery import Found
 from bitproof.harness.targets.versions import libraries
 
 FOLDER = Path(".bitproof") / "lowering"
 EXAMPLES = 64
+# Seconds for one reading: all built-in kernels for three targets take less together, on two cores.
+LIMIT = 600.0
 # What has Triton assemble otherwise, or has the machine code read by another tool.
 _TOOLS = (
     "TRITON_PTXAS_PATH",
@@ -48,10 +45,7 @@ Tell = Callable[[Reading], None]
 
 
 def readings(
-    wanted: Sequence[tuple[Found, str]],
-    *,
-    fault: str | None = None,
-    tell: Tell = lambda _reading: None,
+    wanted: Sequence[tuple[Found, str]], *, tell: Tell = lambda _reading: None
 ) -> list[Reading]:
     """A reading of each kernel for the target beside it, in that order, on all cores.
 
@@ -60,9 +54,9 @@ def readings(
     """
     left = Counter(target for _, target in wanted)
 
-    def made(place: int) -> Reading:
+    def make(place: int) -> Reading:
         found, target = wanted[place]
-        one = reading(found, target, fault=fault)
+        one = reading(found, target)
         tell(one)
         with _lock:
             left[target] -= 1
@@ -74,25 +68,31 @@ def readings(
     # Target by target, so that few of the large worker processes are alive at a time.
     order = sorted(range(len(wanted)), key=lambda place: wanted[place][1])
     with ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as pool:
-        answers = dict(zip(order, pool.map(made, order), strict=True))
+        try:
+            answers = dict(zip(order, pool.map(make, order), strict=True))
+        except BaseException:  # a Ctrl-C too: what is being read would be waited for
+            pool.shutdown(wait=False, cancel_futures=True)
+            _interrupt()
+            raise
     return [answers[place] for place in range(len(wanted))]
 
 
-def reading(found: Found, target: str, *, fault: str | None = None) -> Reading:
+def reading(found: Found, target: str) -> Reading:
     """What one kernel's code for one target says, from disk where it was read before."""
-    path = FOLDER / f"{found.spec.name}-{target}-{_digest(found, target, fault)}.json"
+    path = FOLDER / f"{found.spec.name}-{target}-{_digest(found, target)}.json"
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Reading)
-    except (OSError, msgspec.MsgspecError):
+        return files.read(path, Reading, what="reading")
+    except UsageError:
         pass
     with _worker(target) as worker:
-        made = worker.read(found, fault)
-    files.save(path, msgspec.json.format(msgspec.json.encode(made)))
+        made = worker.read(found)
+    if not made.hung:  # which may be this machine's doing, and not last
+        files.save(path, msgspec.json.format(msgspec.json.encode(made)))
     return made
 
 
-def _digest(found: Found, target: str, fault: str | None) -> str:
-    parts = [found.reference, found.spec.name, target, str(fault), str(EXAMPLES)]
+def _digest(found: Found, target: str) -> str:
+    parts = [found.reference, found.spec.name, target, str(found.fault), str(EXAMPLES)]
     parts += [hypothesis.__version__, *libraries().values()]
     parts += [os.environ.get(name, "") for name in _TOOLS]
     digest = hashlib.sha256("\0".join(parts).encode())
@@ -123,6 +123,7 @@ def _sources(folder: Path) -> bytes:
 
 
 _idle: dict[str, list[_Worker]] = {}
+_busy: list[_Worker] = []
 _lock = threading.Lock()
 
 
@@ -131,11 +132,13 @@ def _worker(target: str) -> Iterator[_Worker]:
     """A worker that reads for nobody else meanwhile, idle afterwards."""
     with _lock:
         idle = _idle.setdefault(target, [])
-        worker = idle.pop() if idle else _Worker(target=target)
+        worker = idle.pop() if idle else _Worker(target)
+        _busy.append(worker)
     try:
         yield worker
     finally:
         with _lock:
+            _busy.remove(worker)
             _idle.setdefault(target, []).append(worker)
 
 
@@ -145,95 +148,62 @@ def _dismiss(target: str) -> None:
         idle = _idle.pop(target, [])
     for worker in idle:
         worker.end()
-        worker.printed.close()
 
 
-@atexit.register
-def _end() -> None:
-    for target in list(_idle):
-        _dismiss(target)
+def _interrupt() -> None:
+    """Kill the workers that read, whoever waits for them."""
+    with _lock:
+        busy = tuple(_busy)
+    for worker in busy:
+        worker.kill()
 
 
-@dataclass(kw_only=True)
 class _Worker:
     """A process that reads for one target, started when first needed and again after a death."""
 
-    target: str
-    process: subprocess.Popen[str] | None = None
-    printed: IO[bytes] = field(default_factory=tempfile.TemporaryFile)
+    def __init__(self, target: str) -> None:
+        cache_folder = FOLDER / "triton" / triton.__version__ / target
+        self.target = target
+        self._child = Child(
+            module="bitproof.harness.lowering.worker",
+            arguments=(target,),
+            environment={
+                "TRITON_INTERPRET": "0",
+                "TRITON_CACHE_DIR": str(cache_folder.resolve()),
+                "TRITON_DEFAULT_FP_FUSION": os.environ.get("TRITON_DEFAULT_FP_FUSION", "1"),
+            },
+        )
 
-    def read(self, found: Found, fault: str | None) -> Reading:
+    def read(self, found: Found) -> Reading:
         """One reading; a compiler that takes the process with it has refused the kernel."""
         request = {
             "spec": found.reference,
             "kernel": found.spec.name,
-            "fault": fault,
+            "fault": found.fault,
             "examples": EXAMPLES,
         }
-        process = self._alive()
-        assert process.stdin is not None
-        assert process.stdout is not None
         try:
-            process.stdin.write(json.dumps(request) + "\n")
-            process.stdin.flush()
-            line = process.stdout.readline()
-        except BrokenPipeError:
-            line = ""
-        if not line:
-            return self._died(found, process)
-        answer = json.loads(line)
-        if "error" in answer:
-            raise UsageError(answer["error"])
-        return msgspec.convert(answer, type=Reading)
+            return msgspec.convert(self._child.ask(request, LIMIT), type=Reading)
+        except Lost as lost:
+            return self._lost(found, lost)
 
-    def _alive(self) -> subprocess.Popen[str]:
-        if self.process is None or self.process.poll() is not None:
-            self.end()
-            self.printed.truncate(0)
-            cache_folder = FOLDER / "triton" / triton.__version__ / self.target
-            environment = {
-                **os.environ,
-                "TRITON_INTERPRET": "0",
-                "TRITON_CACHE_DIR": str(cache_folder.resolve()),
-                "PYTHONPATH": os.pathsep.join(part for part in sys.path if part),
-            }
-            environment.setdefault("TRITON_DEFAULT_FP_FUSION", "1")
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "bitproof.harness.lowering.worker", self.target],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=self.printed,
-                text=True,
-                env=environment,
-            )
-        return self.process
+    def kill(self) -> None:
+        """Have whoever waits for a reading hear of a death."""
+        self._child.kill()
 
     def end(self) -> None:
         """Stop the process, if there is one."""
-        process, self.process = self.process, None
-        if process is not None:
-            process.kill()
-            process.communicate()
+        self._child.close()
 
-    def _died(self, found: Found, process: subprocess.Popen[str]) -> Reading:
-        code = process.wait()
-        self.end()
-        self.printed.seek(0)
-        told = self.printed.read().decode(errors="replace")
-        last = _telling(told.split("\n"))
-        if code > 0 and "LLVM ERROR" not in told:
-            raise EnvironmentUnfit(f"code for {self.target} cannot be read here: {last}")
-        how = f"died of signal {-code}" if code < 0 else f"gave up with exit code {code}"
-        sentence = f"the compiler {how}: {last}"
-        refusal = Refusal(sentence=sentence, variants=1, first="")
-        version = triton.__version__
-        return Reading(
-            kernel=found.spec.name, target=self.target, triton=version, refusals=(refusal,)
-        )
-
-
-def _telling(lines: Iterable[str]) -> str:
-    """The line that says most of what a dying process printed: an error or an assertion, else the last."""
-    kept = [line.strip() for line in lines if line.strip()]
-    chosen = [line for line in kept if "LLVM ERROR" in line or "Assertion" in line]
-    return (chosen or kept or ["it printed nothing"])[-1][:300]
+    def _lost(self, found: Found, lost: Lost) -> Reading:
+        if lost.stage == STARTING:
+            raise EnvironmentUnfit(
+                f"code for {self.target} cannot be read here: the process that reads it {lost}: "
+                f"{lost.telling}"
+            ) from lost
+        reading = Reading(kernel=found.spec.name, target=self.target, triton=triton.__version__)
+        if isinstance(lost, Hung):
+            hung = f"reading {found.spec.name} for {self.target} took longer than {LIMIT:g} s and was ended"
+            return replace(reading, hung=hung)
+        sentence = f"the compiler {lost}: {lost.telling}"
+        return replace(reading, refusals=(Refusal(sentence=sentence, variants=1, first=""),))

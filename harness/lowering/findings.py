@@ -47,6 +47,7 @@ class Reading:
     unseen       values of types, constants, alignments or options that were in none of those
     uncompiled   those that were to be compiled and were neither made nor refused
     refusals     what the compiler refused
+    hung         why nothing was read, where no answer came in time; "" mostly
     unlaunched   what the launcher itself raised, where it could not run without a result; "" mostly
     conversions  the conversions of floats met, and what is known of each, in words
     atomics      the outputs into which floats are summed atomically, claimed to be reproducible or not
@@ -61,6 +62,7 @@ class Reading:
     uncompiled: int = 0
     hazards: tuple[Hazard, ...] = ()
     refusals: tuple[Refusal, ...] = ()
+    hung: str = ""
     unlaunched: str = ""
     conversions: tuple[str, ...] = ()
     atomics: tuple[str, ...] = ()

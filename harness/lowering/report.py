@@ -26,6 +26,7 @@ _UNKNOWN = "not analysed"
 class Judged:
     """A reading, its hazards parted by what the spec declares.
 
+    hung              no answer came in time, so that nothing was read
     failed            an undeclared hazard, or a refusal of a target that the spec supports
     not demonstrated  something that no rule understands or that was not compiled, and nothing worse
     unsupported       the compiler refuses the kernel for this target
@@ -40,6 +41,8 @@ class Judged:
     def word(self) -> str:
         """The verdict in a table's cell."""
         reading, count = self.reading, len({hazard.name for hazard in self.undeclared})
+        if reading.hung:
+            return "hung"
         if reading.refusals and not reading.compiled:
             return "refuses"
         if not reading.compiled:
@@ -68,7 +71,9 @@ def judge(reading: Reading, spec: KernelSpec) -> Judged:
         else:
             accepted.append((hazard, because))
     refused = bool(reading.refusals) and reading.target in declared.supports
-    if refused or any(hazard.name != _UNKNOWN for hazard in undeclared):
+    if reading.hung:
+        outcome = Outcome.HUNG
+    elif refused or any(hazard.name != _UNKNOWN for hazard in undeclared):
         outcome = Outcome.FAILED
     elif reading.refusals and not reading.compiled:
         outcome = Outcome.UNSUPPORTED
@@ -102,6 +107,8 @@ def lines(judged: Judged) -> Iterator[str]:
     """The report on one kernel and target: one paragraph, the verdict first."""
     reading = judged.reading
     yield f"{reading.kernel} for {reading.target}, triton {reading.triton}: {judged.word}"
+    if reading.hung:
+        yield f"  {reading.hung}"
     if reading.unlaunched:
         yield f"  its launcher raised, with nothing computed: {reading.unlaunched}"
     if reading.uncompiled:
@@ -144,7 +151,10 @@ def shortened(source: str) -> str:
 def entry(judged: Judged) -> Entry:
     """The verdict as a run's summary holds it: specialisations count as examples."""
     reading = judged.reading
-    reasons = {refusal.sentence for refusal in reading.refusals} | {reading.unlaunched}
+    reasons = {refusal.sentence for refusal in reading.refusals} | {
+        reading.hung,
+        reading.unlaunched,
+    }
     return dataclasses.replace(
         _entry(reading.kernel, reading.target, judged.outcome, "\n".join(lines(judged))),
         examples=reading.compiled,

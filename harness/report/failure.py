@@ -18,11 +18,9 @@ def describe(
     findings: Findings,
     versions: dict[str, str],
     record: Path,
-    *,
-    fault: str | None = None,
 ) -> str:
     """The whole report of one failing case, ending with the command that replays it."""
-    planted = f" with planted fault {fault!r}" if fault else ""
+    planted = f" with planted fault {found.fault!r}" if found.fault else ""
     title = f"{found.spec.name}{planted}: {check} {findings.outcome}"
     where = "  ".join(f"{name} {value}" for name, value in versions.items() if value)
     lines = [
@@ -30,8 +28,8 @@ def describe(
         *findings.text.splitlines(),
         f"case      {describe_inputs(inputs)}",
         f"versions  {where}",
+        f"replay    bitproof replay {record}",
     ]
-    lines += [f"replay    bitproof replay {record}"]
     return "\n".join(lines)
 
 
@@ -40,15 +38,15 @@ def describe_inputs(inputs: Inputs) -> str:
     if inputs.case is None:
         shapes = ", ".join(f"{name} {tuple(t.shape)}" for name, t in sorted(inputs.tensors.items()))
         return f"captured tensors: {shapes}"
-    return brief(inputs.case)
+    return abridge(inputs.case)
 
 
-def brief(value: Any) -> str:
+def abridge(value: Any) -> str:
     """A dataclass as Python would build it, fields at their defaults left out."""
     if not dataclasses.is_dataclass(value) or isinstance(value, type):
         return repr(value)
     shown = [
-        f"{field.name}={brief(getattr(value, field.name))}"
+        f"{field.name}={abridge(getattr(value, field.name))}"
         for field in dataclasses.fields(value)
         if getattr(value, field.name) != field.default
     ]

@@ -15,6 +15,7 @@ from bitproof.harness.case import Inputs
 from bitproof.harness.errors import UsageError
 from bitproof.harness.outcomes import Findings, Outcome
 from bitproof.harness.report import files
+from bitproof.harness.report.files import Format
 from bitproof.harness.subjects.discovery import Found, find
 
 FORMAT = 1
@@ -56,7 +57,6 @@ def save(
     versions: dict[str, str],
     *,
     captured: Captured | None = None,
-    fault: str | None = None,
     folder: Path = FOLDER,
 ) -> Path:
     """Write the record of one failing case and return its path; the same case gives the same file.
@@ -65,7 +65,7 @@ def save(
     """
     case = cases.encode(inputs.case) if inputs.case is not None else None
     source = [captured.sha256, captured.params] if captured else None
-    key = json.dumps([case, source, fault], sort_keys=True, default=str)
+    key = json.dumps([case, source, found.fault], sort_keys=True, default=str)
     digest = hashlib.sha256(key.encode()).hexdigest()[:12]
     path = folder / f"{found.spec.name}-{check}-{digest}.json"
     record = Record(
@@ -82,7 +82,7 @@ def save(
         lane=versions.get("lane", ""),
         versions=versions,
         replay=f"bitproof replay {path}",
-        fault=fault,
+        fault=found.fault,
     )
     # JSON has no infinity: msgspec writes null, where json would write what nobody can read.
     files.save(path, msgspec.json.format(msgspec.json.encode(record, enc_hook=str)) + b"\n")
@@ -94,30 +94,12 @@ def load(path: Path) -> Record:
 
     Raises UsageError in one sentence for a file that is missing, damaged, foreign or of another format.
     """
-    try:
-        text = path.read_bytes()
-    except OSError as error:
-        raise UsageError(f"{path} cannot be read: {error.strerror}") from error
-    try:
-        plain = msgspec.json.decode(text)
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise UsageError(f"{path} is not a record: it is not valid JSON ({error})") from error
-    if not isinstance(plain, dict) or "format" not in plain or "kernel" not in plain:
-        raise UsageError(f"{path} is not a record written by bitproof")
-    if plain["format"] != FORMAT:
-        raise UsageError(
-            f"{path} has record format {plain['format']!r}, this version reads {FORMAT}: "
-            "use the bitproof that wrote it"
-        )
-    try:
-        record = msgspec.convert(plain, type=Record, strict=True)
-    except msgspec.ValidationError as error:
-        raise UsageError(f"{path} is a damaged record: {error}") from error
+    record = files.read(path, Record, what="record", form=Format(version=FORMAT, beside="kernel"))
     if (record.case is None) == (record.captured is None):
         raise UsageError(f"{path} is a damaged record: it needs either a case or captured tensors")
     return record
 
 
-def subject(record: Record) -> Found:
+def find_subject(record: Record) -> Found:
     """The spec a record is about, found where the record says; UsageError when it is not there."""
     return find([record.spec], [record.kernel])[0]

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import collections
 import platform
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import msgspec
 
 from bitproof.harness.report import files
+from bitproof.harness.report.files import Format
 
 FORMAT = 1
 PATH = Path(".bitproof") / "summary.json"
@@ -21,7 +22,8 @@ class Entry:
     """What one check of one kernel came to: plain values only, since workers send it as such.
 
     `outcomes` and `covered` count examples; `measures` are maxima over them (worst: the largest
-    distance over its bound), `counts` sums (on how many cases a control varied).
+    distance over its bound), `counts` sums (on how many cases a control varied). An infinite measure is
+    None once it was read from a file: JSON has no infinity.
     """
 
     kernel: str
@@ -30,7 +32,7 @@ class Entry:
     examples: int
     outcomes: dict[str, int]
     covered: dict[str, int]
-    measures: dict[str, float]
+    measures: Mapping[str, float | None]
     counts: dict[str, int]
     reasons: list[str]
     seconds: float
@@ -78,6 +80,28 @@ def write(
     # JSON has no infinity: msgspec writes null.
     files.save(path, msgspec.json.format(msgspec.json.encode(data), indent=1) + b"\n")
     return path
+
+
+@dataclass(frozen=True, kw_only=True)
+class Summary:
+    """What the file holds; `seconds` is the run's wall time."""
+
+    format: int
+    lane: str
+    profile: str
+    seconds: float
+    versions: dict[str, str]
+    entries: list[Entry]
+
+
+def read(path: Path = PATH) -> Summary:
+    """The summary in `path`.
+
+    Raises UsageError in one sentence for a file that is missing, damaged, foreign or of another format.
+    """
+    form = Format(version=FORMAT, beside="entries")
+    remedy = "`pytest properties/` writes it"
+    return files.read(path, Summary, what="summary", form=form, remedy=remedy)
 
 
 def _versions() -> dict[str, str]:

@@ -37,11 +37,15 @@ _FORMERLY = {
 
 @dataclass(frozen=True, kw_only=True)
 class Found:
-    """A spec and where it is: `reference` is what `--spec` takes, and what a record names."""
+    """A spec and where it is: `reference` is what `--spec` takes, and what a record names.
+
+    `fault` names what was planted in it, None for the spec as it is declared.
+    """
 
     spec: KernelSpec
     reference: str
     module: ModuleType
+    fault: str | None = None
 
     def with_runs(self, runs: int) -> Found:
         """The same, its reproducibility judged over `runs` runs; SpecError below 2."""

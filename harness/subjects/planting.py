@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import atexit
 import contextlib
+import dataclasses
 import hashlib
 import importlib
 import importlib.util
@@ -20,9 +21,23 @@ from functools import cache
 from pathlib import Path
 from types import ModuleType
 
-from bitproof.harness.errors import BitproofError, SpecError, one_line
+from bitproof.harness.errors import BitproofError, SpecError, UsageError, one_line
 from bitproof.harness.spec import Fault, KernelSpec
 from bitproof.harness.subjects.discovery import BUILT_IN, Found, import_file
+
+
+def with_fault(found: Found, name: str | None) -> Found:
+    """`found` with the fault of that name planted, as it is for None.
+
+    Raises UsageError for a name that its spec does not declare, and what `plant` raises.
+    """
+    if name is None:
+        return found
+    faults = {known.name: known for known in found.spec.faults}
+    if name not in faults:
+        names = ", ".join(repr(known) for known in faults)
+        raise UsageError(f"kernel {found.spec.name!r} has no fault {name!r}: there are {names}")
+    return dataclasses.replace(found, spec=plant(found, faults[name]), fault=name)
 
 
 def plant(found: Found, fault: Fault) -> KernelSpec:

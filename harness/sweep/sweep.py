@@ -117,9 +117,8 @@ def sweep(
             f"no bit patterns in 0x{low:x}:0x{high:x}: give LO < HI within 0:0x100000000"
         )
     census = Census()
-    for position, counted in _looks(
-        found.spec, lane, low, high, pace or PACES[lanes.family(lane.name)]
-    ):
+    pace = pace or PACES[lanes.family(lane.name)]
+    for position, counted in _looks(found.spec, lane, low, high, pace):
         census += counted
         tell(position, census)
     return census

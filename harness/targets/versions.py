@@ -1,4 +1,4 @@
-"""The library versions a record carries."""
+"""The versions of the libraries that decide what comes out."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ import torch
 from packaging.version import Version
 
 
-def release(version: str) -> tuple[int, ...]:
+def release(version: str) -> tuple[int, int]:
     """(major, minor) of a version such as "3.9.0", to be compared with another."""
-    return Version(version).release[:2]
+    parsed = Version(version)
+    return parsed.major, parsed.minor
 
 
 def libraries() -> dict[str, str]:

@@ -25,11 +25,13 @@ from functools import partial
 from importlib import metadata
 from pathlib import Path
 
+from packaging.version import Version
+
 CHECKOUT = Path(__file__).resolve().parents[2]
 
 FOREIGN, NATIVE = "cuda:sm_89", "cuda"
 GRID = "bitproof.kernels.quantise.grid"
-TWICE = tuple(int(part) for part in metadata.version("triton").split(".")[:2]) < (3, 9)
+TWICE = Version(metadata.version("triton")).release < (3, 9)
 WRONG = 1_032_066 if TWICE else 0
 EXAMPLES = 400
 
@@ -100,8 +102,8 @@ def without_grid(kernel: str, lane_name: str) -> str:
     from bitproof.harness import lanes
     from bitproof.harness.search import falsify
     from bitproof.harness.spec import Fault
-    from bitproof.harness.subjects import planting as faults
     from bitproof.harness.subjects.discovery import find
+    from bitproof.harness.subjects.planting import plant
 
     lanes.choose(lane_name)
     missing = Fault(
@@ -113,7 +115,7 @@ def without_grid(kernel: str, lane_name: str) -> str:
         module=GRID,
     )
     result = falsify.search(
-        faults.plant(find([], [kernel])[0], missing),
+        plant(find([], [kernel])[0], missing),
         "agreement",
         lanes.present(),
         max_examples=EXAMPLES,

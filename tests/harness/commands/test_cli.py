@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from bitproof.harness import lanes
-from bitproof.harness.commands.subject import status
+from bitproof.harness.commands.subject import exit_status
 from bitproof.harness.outcomes import Outcome
 from tests.harness.command_line import EXAMPLES, FEW, PAIR, Bitproof, refused, scripts
 
@@ -72,7 +72,7 @@ def test_interrupting_a_check_is_status_130(
 
 def test_the_status_says_whether_every_claim_holds() -> None:
     """A defect or a claim not shown able to fail is 1, nothing judged at all is 2."""
-    assert status([Outcome.PASSED, Outcome.UNSUPPORTED]) == 0
-    assert status([Outcome.PASSED, Outcome.CRASHED]) == 1
-    assert status([Outcome.PASSED, Outcome.NOT_DEMONSTRATED]) == 1
-    assert status([Outcome.UNSUPPORTED, Outcome.REFUSED]) == 2
+    assert exit_status([Outcome.PASSED, Outcome.UNSUPPORTED]) == 0
+    assert exit_status([Outcome.PASSED, Outcome.CRASHED]) == 1
+    assert exit_status([Outcome.PASSED, Outcome.NOT_DEMONSTRATED]) == 1
+    assert exit_status([Outcome.UNSUPPORTED, Outcome.REFUSED]) == 2

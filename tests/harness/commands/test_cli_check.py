@@ -171,7 +171,9 @@ def test_a_fault_of_cards_is_to_be_caught_by_another_targets_code_as_well() -> N
 
     def told(lane: str) -> str:
         here = plain.PlainLane(name=lane)
-        return check.tell_caught(found, fault.name, [fault.caught_by], [], here)
+        return check.tell_caught(
+            dataclasses.replace(found, fault=fault.name), [fault.caught_by], [], here
+        )
 
     assert told("cuda:sm_89") == told("cuda")
     assert told("cuda:sm_89").endswith(f"was NOT caught by {fault.caught_by}, which is to catch it")

@@ -54,3 +54,14 @@ def test_replay_refuses_what_is_no_record(
     if text is not None:
         (tmp_path / "record.json").write_text(text)
     refused(bitproof("replay", "record.json"), said)
+
+
+def test_what_took_a_process_down_is_replayed_in_another_with_its_fault(bitproof: Bitproof) -> None:
+    """The fault is planted there too: what was recorded as a crash fails as it does here."""
+    options = ("--spec", PAIR, "--fault", "scales the sum", "--check", "agreement")
+    path = Path(record_of(bitproof("check", "scale_add", *options)))
+    here = bitproof("replay", str(path))
+    path.write_text(json.dumps({**json.loads(path.read_text()), "outcome": "crashed"}))
+    elsewhere = bitproof("replay", str(path))
+    assert elsewhere.exit_code == 1
+    assert elsewhere.stdout == here.stdout

@@ -61,11 +61,23 @@ def test_report_shows_the_last_run_as_a_table(bitproof: Bitproof, tmp_path: Path
     assert "scale_add memory: bitproof replay failures/a.json" in result.stdout
 
 
+def test_an_infinite_distance_is_shown(bitproof: Bitproof, tmp_path: Path) -> None:
+    """The file says null, as JSON has no infinity."""
+    summary(tmp_path, {**ENTRY, "measures": {"worst": None}}, {**ENTRY, "measures": {}})
+    rows = [line for line in bitproof("report").stdout.splitlines() if "agreement" in line]
+    assert [row.strip("│┃").split("│")[4].strip() for row in rows] == ["inf", ""]
+
+
 def test_report_refuses_what_is_no_summary(bitproof: Bitproof, tmp_path: Path) -> None:
     """Absent, damaged, from another version, and with entries that are none."""
-    refused(bitproof("report"), "cannot be read")
+    refused(
+        bitproof("report"),
+        "cannot be read: No such file or directory; `pytest properties/` writes it",
+    )
     path = summary(tmp_path, ENTRY)
     path.write_text(path.read_text()[:-1])
+    refused(bitproof("report"), "is not a summary: it is not valid JSON")
+    path.write_text("[]")
     refused(bitproof("report"), "is not a summary written by bitproof")
     summary(tmp_path, ENTRY, format=7)
     refused(bitproof("report"), "has summary format 7, this version reads 1")

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
+import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
@@ -13,10 +16,11 @@ from typing import Any
 
 import pytest
 
-from bitproof.harness.errors import UsageError
-from bitproof.harness.lowering import compile
+from bitproof.harness.errors import EnvironmentUnfit, UsageError
+from bitproof.harness.lowering import compile, report
 from bitproof.harness.lowering.findings import Reading
 from bitproof.harness.lowering.specialisations import covering
+from bitproof.harness.outcomes import Outcome
 from bitproof.harness.subjects.discovery import Found, find
 from bitproof.harness.targets import architectures as targets
 from tests.harness.lowering.conftest import KERNELS
@@ -45,8 +49,8 @@ def test_a_reading_is_kept_until_its_sources_change(
         def __init__(self, target: str) -> None:
             self.target = target
 
-        def read(self, found: Found, fault: str | None) -> Reading:
-            asked.append((self.target, fault))
+        def read(self, found: Found) -> Reading:
+            asked.append((self.target, found.fault))
             return Reading(kernel=found.spec.name, target=self.target, triton="0")
 
     monkeypatch.setattr(compile, "_worker", lambda target: nullcontext(Worker(target)))
@@ -55,7 +59,7 @@ def test_a_reading_is_kept_until_its_sources_change(
     first = compile.reading(found, "sm_90")
     assert compile.reading(found, "sm_90") == first
     compile.reading(found, "sm_80")
-    compile.reading(found, "sm_90", fault="none")
+    compile.reading(dataclasses.replace(found, fault="none"), "sm_90")
     monkeypatch.setattr(compile, "_sources", lambda folder: b"edited")
     compile.reading(found, "sm_90")
     assert asked == [("sm_90", None), ("sm_80", None), ("sm_90", "none"), ("sm_90", None)]
@@ -90,7 +94,7 @@ def test_readings_come_in_the_order_asked(
     monkeypatch.setattr(
         compile,
         "reading",
-        lambda found, target, fault: Reading(kernel=found.spec.name, target=target, triton="0"),
+        lambda found, target: Reading(kernel=found.spec.name, target=target, triton="0"),
     )
     names = ["adds", "divides"]
     wanted = [(kernel(name), target) for name in names for target in ("sm_90", "gfx942")]
@@ -112,7 +116,7 @@ def test_workers_read_side_by_side_and_end_with_their_target(
     together = threading.Barrier(2, timeout=60)
     ended: list[str] = []
 
-    def read(worker: Any, found: Found, fault: str | None) -> Reading:
+    def read(worker: Any, found: Found) -> Reading:
         together.wait()
         return Reading(kernel=found.spec.name, target=worker.target, triton="0")
 
@@ -123,6 +127,79 @@ def test_workers_read_side_by_side_and_end_with_their_target(
     monkeypatch.setattr(compile.os, "cpu_count", lambda: 2)
     compile.readings([(kernel("adds"), "sm_90"), (kernel("divides"), "sm_90")])
     assert ended == ["sm_90", "sm_90"]
+
+
+SICK = """
+import dataclasses
+import os
+from tests.lowering.hazards import SPECS
+
+adds = next(spec for spec in SPECS if spec.name == "adds")
+
+
+def hangs(tensors, params):
+    while True:
+        pass
+
+
+def leaves(tensors, params):
+    os._exit(3)
+
+
+SPECS = [adds] + [dataclasses.replace(adds, name=run.__name__, run=run) for run in (hangs, leaves)]
+"""
+
+
+@pytest.fixture
+def sick(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Found]:
+    """`sick(name)`: a kernel that is well or not, with ten seconds for a reading."""
+    monkeypatch.setattr(compile, "FOLDER", tmp_path)
+    monkeypatch.setattr(compile, "LIMIT", 10.0)
+    path = tmp_path / "sick.py"
+    path.write_text(SICK)
+    return lambda name: find([str(path)], [name])[0]
+
+
+def test_a_reading_that_hangs_is_given_up(sick: Callable[[str], Found]) -> None:
+    """It is an outcome in one sentence, is not kept, and the other readings are made."""
+    wanted = [(sick("hangs"), "sm_90"), (sick("adds"), "sm_90"), (sick("leaves"), "sm_90")]
+    hung, read, left = compile.readings(wanted)
+    assert hung.hung == "reading hangs for sm_90 took longer than 10 s and was ended"
+    judged = report.judge(hung, sick("hangs").spec)
+    assert (judged.outcome, judged.word) == (Outcome.HUNG, "hung")
+    assert list(report.lines(judged))[1] == f"  {hung.hung}"
+    assert hung.hung in report.entry(judged).reasons
+    assert read.compiled == 1
+    assert left.refusals[0].sentence == ("the compiler ended with exit code 3: it printed nothing")
+    assert not list(compile.FOLDER.glob("hangs-*.json"))
+    assert len(list(compile.FOLDER.glob("adds-*.json"))) == 1
+
+
+def test_an_interrupted_run_waits_for_no_reading(
+    sick: Callable[[str], Found], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever their limit: the processes that read are killed."""
+    here = threading.get_ident()
+    timer = threading.Timer(3.0, signal.pthread_kill, [here, signal.SIGINT])
+    timer.start()
+    began = time.monotonic()
+    monkeypatch.setattr(compile, "LIMIT", 600.0)
+    with pytest.raises(KeyboardInterrupt):
+        compile.readings([(sick("hangs"), "sm_90"), (sick("hangs"), "sm_80")])
+    assert time.monotonic() - began < 30
+
+
+def test_a_worker_that_cannot_start_is_one_sentence(
+    kernel: Callable[[str], Found], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """No kernel is to blame for it."""
+    (tmp_path / "torch.py").write_text("raise SystemExit('no such library')")
+    monkeypatch.setattr(compile, "FOLDER", tmp_path)
+    found = kernel("adds")
+    monkeypatch.syspath_prepend(tmp_path)
+    said = "code for sm_90 cannot be read here: .* ended with exit code 1: no such library"
+    with pytest.raises(EnvironmentUnfit, match=said):
+        compile.reading(found, "sm_90")
 
 
 def test_few_specialisations_cover_every_fact() -> None:

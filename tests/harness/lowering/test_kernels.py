@@ -11,6 +11,7 @@ from bitproof.harness.lowering import compile, report
 from bitproof.harness.lowering.findings import Reading, Refusal
 from bitproof.harness.outcomes import Outcome
 from bitproof.harness.subjects.discovery import Found, find
+from bitproof.harness.subjects.planting import with_fault
 
 Read = Callable[..., Reading]
 
@@ -21,9 +22,8 @@ def dsrelu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Read:
     monkeypatch.setattr(compile, "FOLDER", tmp_path)
 
     def read(name: str, fault: str | None = None) -> Reading:
-        return compile.reading(
-            find(["bitproof.kernels.dsrelu.specs"], [name])[0], "sm_90", fault=fault
-        )
+        found = with_fault(find(["bitproof.kernels.dsrelu.specs"], [name])[0], fault)
+        return compile.reading(found, "sm_90")
 
     return read
 

@@ -8,11 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from importlib import metadata
 
+from packaging.version import Version
+
 from bitproof.harness.lowering.findings import Reading
 
 Read = Callable[[str, str], Reading]
 
-FIXED = tuple(int(part) for part in metadata.version("triton").split(".")[:2]) >= (3, 9)
+FIXED = Version(metadata.version("triton")).release >= (3, 9)
 
 
 def names(reading: Reading) -> set[str]:

@@ -40,7 +40,8 @@ VERSIONS = {"lane": "interpreter", "torch": torch.__version__}
 
 def _save(folder: Path, **changes: Any) -> Path:
     inputs = changes.pop("inputs", INPUTS)
-    return records.save(FOUND, "agreement", inputs, FINDINGS, VERSIONS, folder=folder, **changes)
+    found = changes.pop("found", FOUND)
+    return records.save(found, "agreement", inputs, FINDINGS, VERSIONS, folder=folder, **changes)
 
 
 def test_a_record_holds_what_a_replay_needs(tmp_path: Path) -> None:
@@ -59,7 +60,7 @@ def test_a_record_holds_what_a_replay_needs(tmp_path: Path) -> None:
     assert record.versions == {name: str(value) for name, value in VERSIONS.items()}
     assert record.replay == f"bitproof replay {path}"
     assert record.finding[0]["summary"] == "y[0, 0] is nan, expected 1.0"
-    assert records.subject(record).spec is plain.SPEC
+    assert records.find_subject(record).spec is plain.SPEC
 
 
 def test_an_infinite_distance_is_still_json(tmp_path: Path) -> None:
@@ -80,7 +81,7 @@ def test_the_same_case_gives_the_same_file(tmp_path: Path) -> None:
     bare = Inputs(tensors=INPUTS.tensors, params={})
     others = {
         _save(tmp_path, inputs=dataclasses.replace(INPUTS, case=plain.RowsCase(seed=2))),
-        _save(tmp_path, fault="off by a factor"),
+        _save(tmp_path, found=dataclasses.replace(FOUND, fault="off by a factor")),
         _save(tmp_path, inputs=bare, captured=CAPTURED),
         _save(tmp_path, inputs=bare, captured=dataclasses.replace(CAPTURED, sha256="01")),
         _save(tmp_path, inputs=bare, captured=dataclasses.replace(CAPTURED, params={})),
@@ -201,4 +202,4 @@ def test_a_record_of_something_gone_is_one_sentence(
     """Its spec was moved or its kernel renamed."""
     record = dataclasses.replace(records.load(_save(tmp_path)), **changes)
     with pytest.raises(UsageError, match=message):
-        records.subject(record)
+        records.find_subject(record)

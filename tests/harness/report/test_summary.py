@@ -121,9 +121,8 @@ def test_a_report_can_be_acted_on() -> None:
 def test_a_report_says_what_was_planted_or_captured() -> None:
     """A fault in the title; the shapes of a user's own tensors in the place of a case."""
     inputs = plain.cases.build(plain.CASE, plain.PlainLane().device).replace()
-    text = failure.describe(
-        FOUND, "memory", inputs, FINDINGS, {}, Path("r.json"), fault="off by a factor"
-    )
+    faulty = dataclasses.replace(FOUND, fault="off by a factor")
+    text = failure.describe(faulty, "memory", inputs, FINDINGS, {}, Path("r.json"))
     assert text.splitlines()[0] == (
         "scaled_rows with planted fault 'off by a factor': memory failed"
     )

@@ -8,17 +8,21 @@ from pathlib import Path
 import pytest
 
 from bitproof.harness import case as cases
-from bitproof.harness.errors import SpecError
+from bitproof.harness.errors import EnvironmentUnfit, SpecError
 from bitproof.harness.outcomes import Outcome
 from bitproof.harness.report import records
 from bitproof.harness.search import isolation
 from bitproof.harness.search.isolation import Careful
 from bitproof.harness.subjects.discovery import Found, find
+from bitproof.harness.subjects.planting import with_fault
 from tests.harness.conftest import Write
 from tests.harness.plain import PlainLane, RowsCase
 
 SPECS = """
+import ctypes
 import os
+import signal
+import sys
 import time
 from bitproof.harness.spec import Bitwise, Invariance
 from tests.harness.plain import scaled, variant
@@ -27,6 +31,24 @@ from tests.harness.plain import scaled, variant
 def dies(tensors, params):
     if len(tensors["x"]) == 2:
         os._exit(7)
+    return scaled(tensors, params)
+
+
+def leaves(tensors, params):
+    if len(tensors["x"]) == 2:
+        sys.exit("enough")
+    return scaled(tensors, params)
+
+
+def killed(tensors, params):
+    if len(tensors["x"]) == 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return scaled(tensors, params)
+
+
+def reads_nowhere(tensors, params):
+    if len(tensors["x"]) == 2:
+        ctypes.string_at(0)
     return scaled(tensors, params)
 
 
@@ -63,7 +85,8 @@ def turned(inputs):
     raise ValueError("no turn")
 
 
-SPECS = [variant(name=run.__name__, run=run) for run in (breaks, dies, hangs, prints, raises)]
+RUNS = (breaks, dies, hangs, killed, leaves, prints, raises, reads_nowhere)
+SPECS = [variant(name=run.__name__, run=run) for run in RUNS]
 TURN = Invariance(name="turned", transform=turned, relate=lambda found, inputs: found)
 ODD = variant(name="odd", oracle=unanswered, invariances=(TURN,))
 """
@@ -74,8 +97,7 @@ def careful() -> Iterator[Careful]:
     """One child for all of these tests, replaced when it dies."""
     judge = Careful(lane=PlainLane(), isolate=True, timeout=60.0)
     yield judge
-    if judge._child is not None:
-        judge._child._end()
+    judge.close()
 
 
 @pytest.fixture
@@ -99,12 +121,46 @@ def test_a_child_judges_as_this_process_does(
 
 
 def test_a_death_costs_one_case(careful: Careful, spec: Callable[[str], Found]) -> None:
-    """The exit code is told, and the next case is judged by a new child."""
-    found = spec("dies")
-    _, findings = careful(found, "agreement", RowsCase(rows=2))
-    assert findings.outcome is Outcome.CRASHED
-    assert "exit code 7" in findings.text
-    assert careful(found, "agreement", RowsCase(rows=3))[1].outcome is Outcome.PASSED
+    """How it ended and its last words are told, and the next case is judged by a new child."""
+    for name, how, words in (
+        ("dies", "ended with exit code 7", ""),
+        ("leaves", "ended with exit code 1", "  printed   enough"),
+        ("killed", "died of SIGKILL", ""),
+        ("reads_nowhere", "died of SIGSEGV", "  printed   Fatal Python error: Segmentation fault"),
+    ):
+        found = spec(name)
+        _, findings = careful(found, "agreement", RowsCase(rows=2))
+        assert findings.outcome is Outcome.CRASHED
+        first, *rest = findings.text.split("\n")
+        assert first == f"the launch crashed: the process {how}"
+        assert rest[:1] == ([words] if words else [])
+        assert careful(found, "agreement", RowsCase(rows=3))[1].outcome is Outcome.PASSED
+
+
+def test_a_planted_fault_is_planted_in_the_child(careful: Careful) -> None:
+    """It travels by name; without it, and with another, the same child judges otherwise."""
+    plain_one = find(["tests.harness.plain"], ["scaled_rows"])[0]
+    faulty = with_fault(plain_one, "off by a factor")
+    for found, check, outcome in (
+        (faulty, "agreement", Outcome.FAILED),
+        (plain_one, "agreement", Outcome.PASSED),
+        (faulty, "agreement", Outcome.FAILED),
+        (with_fault(plain_one, "reads fresh memory"), "reproducibility", Outcome.FAILED),
+    ):
+        assert careful(found, check, RowsCase(rows=3))[1].outcome is outcome
+
+
+def test_a_child_that_cannot_start_blames_no_kernel(
+    spec: Callable[[str], Found], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One sentence with what it said."""
+    found = spec("prints")
+    monkeypatch.setenv("BITPROOF_LANE", "abacus")
+    judge = Careful(lane=PlainLane(), isolate=True)
+    with pytest.raises(
+        EnvironmentUnfit, match=r"no process can be started .* unknown lane 'abacus'"
+    ):
+        judge(found, "agreement", RowsCase())
 
 
 def test_a_broken_device_is_blamed_on_the_case_that_broke_it(
@@ -121,11 +177,12 @@ def test_silence_is_a_hang(careful: Careful, spec: Callable[[str], Found]) -> No
     """After the time that is allowed; the child is ended and replaced."""
     found = spec("hangs")
     assert careful(found, "agreement", RowsCase(rows=3))[1].outcome is Outcome.PASSED
-    assert careful._child is not None
-    careful._child.timeout = 0.5
+    careful.timeout = 0.5
     _, findings = careful(found, "agreement", RowsCase(rows=2))
-    careful._child.timeout = 60.0
+    careful.timeout = 60.0
     assert findings.outcome is Outcome.HUNG
+    assert "the launch hung: the process gave no answer within 0.5 s" in findings.text
+    assert "in hangs" in findings.text
     assert careful(found, "agreement", RowsCase(rows=3))[1].outcome is Outcome.PASSED
 
 
@@ -155,4 +212,10 @@ def test_the_case_in_flight_is_on_disk(
     record = records.load(path)
     assert (record.kernel, record.check, record.outcome) == ("prints", "agreement", "crashed")
     assert cases.decode(RowsCase, record.case) == RowsCase(rows=4)
+    assert record.fault is None
     assert isolation.bury(tmp_path / "none.json", "interpreter") is None
+    faulty = with_fault(find(["tests.harness.plain"], ["scaled_rows"])[0], "off by a factor")
+    judge(faulty, "agreement", RowsCase(rows=4))
+    path = isolation.bury(journal, "interpreter")
+    assert path is not None
+    assert records.load(path).fault == "off by a factor"

@@ -13,10 +13,11 @@ import torch
 
 from bitproof.harness import lanes
 from bitproof.harness.case import Launch
-from bitproof.harness.commands.subject import planted, subject
+from bitproof.harness.commands.subject import find_subject
 from bitproof.harness.errors import SpecError, UsageError
 from bitproof.harness.lanes.base import LaunchFailed
 from bitproof.harness.spec import Elementwise
+from bitproof.harness.subjects.planting import with_fault
 from bitproof.harness.sweep.census import Census, Wrong, lines
 from bitproof.harness.sweep.sweep import ROW, Pace, expected, sweep
 from bitproof.oracles import formats
@@ -52,7 +53,7 @@ def test_a_correct_cast_has_no_wrong_result(low: int, high: int) -> None:
 
 def test_double_rounding_is_counted_exactly_over_a_binade() -> None:
     """Each of the four ties of [1, 2) that go to an even code below swallows the 8191 values above."""
-    faulty = planted(narrowing.found(), "rounds through fp16")
+    faulty = with_fault(narrowing.found(), "rounds through fp16")
     census = sweep(faulty, lanes.present(), low=ONE, high=TWO)
     values = np.arange(ONE, TWO, dtype=np.uint32)
     through = (values & np.uint32(0xFFFFE000)).view(np.float32).astype(ml_dtypes.float8_e4m3fn)
@@ -111,7 +112,7 @@ def test_only_patterns_of_the_range_are_counted() -> None:
 def test_the_pace_does_not_change_the_census(chunk: int, launches: int) -> None:
     """However the range is cut, counts and first wrong inputs are the same."""
     low, high = ONE + 0x7F000, ONE + 0x91003
-    faulty = planted(narrowing.found(), "rounds through fp16")
+    faulty = with_fault(narrowing.found(), "rounds through fp16")
     pace = Pace(launch=Launch(), chunk=chunk, launches=launches)
     census = sweep(faulty, lanes.present(), low=low, high=high, pace=pace)
     assert census == sweep(faulty, lanes.present(), low=low, high=high)
@@ -210,23 +211,23 @@ DOUBLE_ROUNDING = "rounds twice, first toward zero to fp16"
 )
 def test_the_casts_are_right_where_roundings_go_wrong(kernel: str) -> None:
     """The ends of the number line, where it overflows, and one part in eight of a binade."""
-    found = subject(kernel, ())
+    found = find_subject(kernel, ())
     for low, high in (*EDGES, (0x43E00000 - ROW, 0x43E90000), (ONE, ONE + (1 << 20))):
         assert sweep(found, lanes.present(), low=low, high=high).wrong == 0
 
 
 def test_a_triton_kernel_that_rounds_twice_is_counted_exactly() -> None:
     """The same 4 * 8191 values as by torch's own operations, on the lane at hand."""
-    faulty = subject("cast_e4m3", (), DOUBLE_ROUNDING)
+    faulty = find_subject("cast_e4m3", (), DOUBLE_ROUNDING)
     census = sweep(faulty, lanes.present(), low=ONE, high=TWO)
     assert census == sweep(
-        planted(narrowing.found(), "rounds through fp16"), lanes.present(), low=ONE, high=TWO
+        with_fault(narrowing.found(), "rounds through fp16"), lanes.present(), low=ONE, high=TWO
     )
 
 
 @pytest.mark.slow
 def test_double_rounding_is_wrong_for_516033_of_the_values_to_448() -> None:
     """The published census of the defect, all of it toward zero by one step."""
-    faulty = subject("cast_e4m3", (), DOUBLE_ROUNDING)
+    faulty = find_subject("cast_e4m3", (), DOUBLE_ROUNDING)
     census = sweep(faulty, lanes.present(), low=0, high=0x43E00001)
     assert (census.wrong, census.toward_zero, census.largest_ulps) == (516033, 516033, 1)
