@@ -29,7 +29,7 @@ CHECKOUT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(CHECKOUT))
 
 FOREIGN, NATIVE = "cuda:sm_89", "cuda"
-GRID = "bitproof.kernels.quantise.grid"
+GRID = "bitproof.kernels.quantise.e4m3_rounding"
 TWICE = tuple(int(part) for part in metadata.version("triton").split(".")[:2]) < (3, 9)
 WRONG = 1_032_066 if TWICE else 0
 EXAMPLES = 400

@@ -225,7 +225,7 @@ class Operands:
     @property
     def padded_values(self) -> int:
         """V, rounded up to what a tensor core takes."""
-        return max(triton.next_power_of_2(self.values), 16)
+        return max(int(triton.next_power_of_2(self.values)), 16)
 
 
 def require_assembler(device: torch.device, version: str) -> None:

@@ -15,7 +15,8 @@ from bitproof.harness.case import Launch
 from bitproof.harness.spec import Params, Tensors
 from bitproof.kernels.delta.arguments import Operands, Options, of_case
 from bitproof.kernels.delta.chunk_states import state_places
-from bitproof.kernels.delta.tiles import EPSILON, activated, factor, find_sequence, natural_exp
+from bitproof.kernels.delta.gates import activated, factor
+from bitproof.kernels.delta.tiles import EPSILON, find_sequence, natural_exp
 
 BLOCK_V = 32
 
@@ -74,7 +75,7 @@ def recurrent(
     inside, inside_v = key < K, column < V
     if sequence == sequences:
         for row in range(first, end):
-            place = (row.to(tl.int64) * HEADS + head) * V + column
+            place = (row.to(tl.int64) * HEADS + head) * V + column  # type: ignore[attr-defined]
             tl.store(o_ptr + place, tl.zeros((BLOCK_V,), o_ptr.dtype.element_ty), mask=inside_v)
         return
     number = sequence * HEADS + head
@@ -90,8 +91,8 @@ def recurrent(
     if bias_ptr is not None:
         bias = tl.load(bias_ptr + head * K + key, mask=inside, other=0.0)
     for row in range(first, end):
-        shared = (row.to(tl.int64) * (HEADS // GROUPS) + head // GROUPS) * K + key
-        mine = row.to(tl.int64) * HEADS + head
+        shared = (row.to(tl.int64) * (HEADS // GROUPS) + head // GROUPS) * K + key  # type: ignore[attr-defined]
+        mine = row.to(tl.int64) * HEADS + head  # type: ignore[attr-defined]
         q = unit(q_ptr, shared, inside, NORMALISE)
         k = unit(k_ptr, shared, inside, NORMALISE)
         x = tl.load(g_ptr + mine * K + key, mask=inside, other=0.0).to(tl.float32) + bias

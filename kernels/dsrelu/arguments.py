@@ -95,7 +95,7 @@ class Operands:
 
 def m_tiles(rows: int, groups: int, tiling: Tiling) -> int:
     """How many M tiles there can be at most, whatever the offsets are."""
-    return triton.cdiv(rows, tiling.block_m) + groups
+    return int(triton.cdiv(rows, tiling.block_m)) + groups
 
 
 def dprob_slots_shape(rows: int, columns: int, tiling: Tiling) -> tuple[int, int]:
