@@ -1,6 +1,6 @@
 """What precision costs the chunked delta rule on a card: latency and memory of each policy, beside fla-core.
 
-    python benchmarks/delta.py [--kind kda] [--tokens 129,2048,16384] [--parts]
+    python benchmarks/recurrence.py [--kind kda] [--tokens 129,2048,16384] [--parts]
 
 KDA, or GDN2, with 64 heads of 128 keys and values, bf16 operands of unit-norm q and k, log-decays
 -5 sigmoid(normal). For each number of tokens and each policy: the median time in microseconds of the forward
@@ -34,11 +34,10 @@ from torch.profiler import ProfilerActivity, profile  # noqa: E402
 
 from benchmarks.gdn2_report import percent  # noqa: E402
 from bitproof.harness import data  # noqa: E402
-from bitproof.kernels.delta import chunk_bwd as delta_backward  # noqa: E402
-from bitproof.kernels.delta import chunk_fwd as delta_chunk  # noqa: E402
+from bitproof.kernels.delta import chunk_bwd, chunk_fwd  # noqa: E402
 from bitproof.kernels.delta.arguments import Operands, Options  # noqa: E402
-from bitproof.oracles.delta import problem as delta_problem  # noqa: E402
-from bitproof.oracles.delta import recurrence as delta  # noqa: E402
+from bitproof.oracles.delta import recurrence  # noqa: E402
+from bitproof.oracles.delta.problem import pose_problem  # noqa: E402
 from bitproof.oracles.precision import NAMED  # noqa: E402
 
 HEADS, WIDTH = 64, 128
@@ -96,8 +95,8 @@ def problem(tokens: int, kind: str = "kda") -> tuple[dict[str, Tensor], Tensor]:
 def reference(operands: dict[str, Tensor]) -> Tensor:
     """o in float64."""
     options = {"scale": None, "gate": "log", "lower_bound": -5.0, "normalise": True}
-    p = delta_problem.problem(operands, {**options, "state_v_first": False})
-    return delta.recurrence(p.x, p.scale, p.initial, p.lengths).o
+    p = pose_problem(operands, {**options, "state_v_first": False})
+    return recurrence.recurrence(p.x, p.scale, p.initial, p.lengths).o
 
 
 def passes(
@@ -108,8 +107,8 @@ def passes(
     x = Operands.of(operands, options)
     dfinal = torch.zeros(x.state_shape, device="cuda")
     return (
-        lambda: delta_chunk.forward(x, options, None),
-        lambda: delta_backward.backward(x, options, None, do, dfinal),
+        lambda: chunk_fwd.forward(x, options, None),
+        lambda: chunk_bwd.backward(x, options, None, do, dfinal),
     )
 
 

@@ -32,8 +32,9 @@ from hypothesis import strategies as st  # noqa: E402
 from bitproof.harness.case import Launch  # noqa: E402
 from bitproof.harness.search import falsify  # noqa: E402
 from bitproof.kernels.dsrelu.arguments import Operands, Tiling  # noqa: E402
+from bitproof.kernels.dsrelu.backward import backward  # noqa: E402
 from bitproof.kernels.dsrelu.cases import DsreluCase  # noqa: E402
-from bitproof.kernels.dsrelu.specs import BF16, backward  # noqa: E402
+from bitproof.kernels.dsrelu.specs import BF16  # noqa: E402
 
 CANDIDATES = tuple(
     Tiling(block_m=m, block_n=n, block_k=k, subtiles=s, num_warps=w, num_stages=stages)

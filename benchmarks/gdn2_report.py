@@ -30,18 +30,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import torch
 from torch import Tensor
 
-from bitproof.oracles.delta import (
-    answers as delta_rule,
-)
-from bitproof.oracles.delta import (
-    chunk as delta_chunk,
-)
-from bitproof.oracles.delta import (
-    problem as delta_problem,
-)
-from bitproof.oracles.delta import (
-    recurrence as delta,
-)
+from bitproof.oracles.delta import answers, recurrence
+from bitproof.oracles.delta.chunk import as_is
+from bitproof.oracles.delta.problem import Problem, pose_problem
 from bitproof.oracles.formats import BF16
 from bitproof.oracles.precision import FORWARD, nearest, storing
 
@@ -120,17 +111,17 @@ def sequences(tensors: Mapping[str, Tensor], lengths: Iterable[int]) -> dict[str
     return cut | {"cu_seqlens": starts.to(tensors["q"].device, torch.int32)}
 
 
-def modelled(problem: delta_problem.Problem, rounded: frozenset[str]) -> Tensor:
+def modelled(problem: Problem, rounded: frozenset[str]) -> Tensor:
     """o [T, H, V] of the chunk form with the intermediates in `rounded` rounded to bf16."""
     store = storing(rounded, torch.bfloat16)
-    o = delta_rule.chunk_outputs(problem, store, delta_chunk.as_is)["o"]
+    o = answers.chunk_outputs(problem, store, as_is)["o"]
     return nearest(o, BF16) if "o" in rounded else o
 
 
-def reference(problem: delta_problem.Problem, q: Tensor, k: Tensor) -> Tensor:
+def reference(problem: Problem, q: Tensor, k: Tensor) -> Tensor:
     """o [T, H, V] of the recurrence in float64, on q and k normalised beforehand."""
     x = dataclasses.replace(problem.x, q=q, k=k)
-    return delta.recurrence(x, problem.scale, problem.initial, problem.lengths).o
+    return recurrence.recurrence(x, problem.scale, problem.initial, problem.lengths).o
 
 
 def percent(o: Tensor, exact: Tensor) -> float:
@@ -138,7 +129,7 @@ def percent(o: Tensor, exact: Tensor) -> float:
     return 100 * float((o - exact).square().mean().sqrt() / exact.square().mean().sqrt())
 
 
-def model_rows(problem: delta_problem.Problem) -> Iterator[Row]:
+def model_rows(problem: Problem) -> Iterator[Row]:
     """A row for each set of roundings of the storage model."""
     exact = modelled(problem, frozenset({"qk"}))
     rows = [(name, frozenset({name, "qk"})) for name in (*ALONE, "v_new", "o")]
@@ -148,10 +139,9 @@ def model_rows(problem: delta_problem.Problem) -> Iterator[Row]:
         yield _row(name, modelled(problem, rounded), exact)
 
 
-def kernel_rows(tensors: dict[str, Tensor], problem: delta_problem.Problem) -> Iterator[Row]:
+def kernel_rows(tensors: dict[str, Tensor], problem: Problem) -> Iterator[Row]:
     """A row for each kernel on the present card, against both references."""
-    from bitproof.kernels.delta import chunk_fwd as chunk
-    from bitproof.kernels.delta import recurrent
+    from bitproof.kernels.delta import chunk_fwd, recurrent
     from bitproof.kernels.delta.arguments import Operands, Options
     from bitproof.oracles.precision import NAMED
 
@@ -163,7 +153,7 @@ def kernel_rows(tensors: dict[str, Tensor], problem: delta_problem.Problem) -> I
     other = reference(problem, q, k)
     for name, precision in NAMED.items():
         options = Options(**given, precision=precision)
-        o, _, _ = chunk.forward(Operands.of(tensors, options), options, None)
+        o, _, _ = chunk_fwd.forward(Operands.of(tensors, options), options, None)
         yield _row(f"{name} policy", o.double(), exact, other)
     options = Options(**given)
     o, _ = recurrent.forward(Operands.of(tensors, options), options, None)
@@ -230,7 +220,7 @@ def main() -> int:
         lanes.choose("cuda")
     device = torch.device("cuda" if on_card else "cpu")
     tensors = sequences(inputs(device, DRAWN if on_card else tokens), [tokens])
-    problem = delta_problem.problem(tensors, PARAMS)
+    problem = pose_problem(tensors, PARAMS)
     print(
         f"{torch.cuda.get_device_name() if on_card else 'CPU'}, torch {torch.__version__}, percent"
     )

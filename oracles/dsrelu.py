@@ -39,7 +39,7 @@ _CUT: Final = 2.0**-23
 
 
 def backward(tensors: Mapping[str, torch.Tensor], params: Mapping[str, Any]) -> dict[str, Estimate]:
-    """The outputs of one call, as `kernels.dsrelu.specs` describes them.
+    """The outputs of one call, as `kernels.dsrelu.backward` describes them.
 
     a [M, K] and b [X, N, K] bf16, or e4m3 with e8m0 codes a_scale and b_scale for 32 elements; c [M, N]
     bf16; prob [M], alpha [X] fp32; offsets [G + 1], experts [G] int32; dprob [M], dbias [G, N] fp32, the

@@ -22,8 +22,8 @@ from bitproof.kernels.delta.chunk_fwd import (
     stored_types,
     tile_bytes,
 )
+from bitproof.kernels.delta.chunk_intra_bwd import of_products, of_scores, of_units
 from bitproof.kernels.delta.chunk_states import pass_gradients
-from bitproof.kernels.delta.gradients import of_products, of_scores, of_units
 
 
 def backward(

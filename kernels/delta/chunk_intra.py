@@ -9,18 +9,15 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from bitproof.kernels.delta.gates import activated, biased, factor, load_gate
 from bitproof.kernels.delta.tiles import (
     BLOCK_LEVEL,
     CHUNK,
     LEVELS,
-    activated,
-    biased,
     columns_of,
-    factor,
     find_chunk,
     half_factors,
     load_decays,
-    load_gate,
     load_last,
     load_norm,
     load_rows,

@@ -15,7 +15,8 @@ from bitproof.harness.case import Launch
 from bitproof.harness.spec import Params, Tensors
 from bitproof.kernels.delta.arguments import Operands, Options, of_case
 from bitproof.kernels.delta.chunk_states import state_places
-from bitproof.kernels.delta.tiles import EPSILON, activated, factor, find_sequence, natural_exp
+from bitproof.kernels.delta.gates import activated, factor
+from bitproof.kernels.delta.tiles import EPSILON, find_sequence, natural_exp
 
 BLOCK_V = 32
 

@@ -11,25 +11,17 @@ from functools import partial
 from bitproof.harness.bounds.norms import storage_model
 from bitproof.harness.spec import Accepted, Bitwise, KernelSpec, Lowering, Params, Storage
 from bitproof.kernels.delta import (
-    chunk_bwd as delta_backward,
-)
-from bitproof.kernels.delta import (
-    chunk_fwd as delta_chunk,
-)
-from bitproof.kernels.delta import (
-    faults as delta_faults,
-)
-from bitproof.kernels.delta import (
-    invariances as delta_relations,
-)
-from bitproof.kernels.delta import (
-    recurrent as delta_recurrent,
-)
-from bitproof.kernels.delta import (
-    scaling as delta_scaling,
+    chunk_bwd,
+    chunk_fwd,
+    faults,
+    faults_backward,
+    faults_recurrent,
+    invariances,
+    invariances_scaling,
+    recurrent,
 )
 from bitproof.kernels.delta.cases import DeltaCase, delta_cases
-from bitproof.oracles.delta import answers as delta_rule
+from bitproof.oracles.delta import answers
 from bitproof.oracles.precision import BACKWARD, FORWARD, named
 
 # Operands in fp32, or kept in it by the policy, are multiplied as tf32, which the model does too.
@@ -74,62 +66,62 @@ def _unwritten(params: Params) -> frozenset[str]:
     return frozenset(_OF_PARAMETERS if params["gate"] == "log" else ())
 
 
-_RELATIONS = (
-    delta_relations.sequence_alone(),
-    delta_relations.sequences_permuted(),
-    delta_relations.empty_sequence_inserted(),
-    delta_relations.heads_permuted(),
+_INVARIANCES = (
+    invariances.sequence_alone(),
+    invariances.sequences_permuted(),
+    invariances.empty_sequence_inserted(),
+    invariances.heads_permuted(),
 )
-_LAYOUT = delta_relations.states_transposed()
+_LAYOUT = invariances.states_transposed()
 _OF_OUTPUTS = (
-    delta_relations.future_cut_off(),
-    delta_scaling.values_scaled(),
-    delta_relations.nothing_written(),
+    invariances.future_cut_off(),
+    invariances_scaling.values_scaled(),
+    invariances.nothing_written(),
 )
-_BY_CHUNK = (*_RELATIONS, *_OF_OUTPUTS, _LAYOUT, delta_relations.split(64))
+_BY_CHUNK = (*_INVARIANCES, *_OF_OUTPUTS, _LAYOUT, invariances.split(64))
 # Compiled code may add the products along K in another order for another layout: no claim of bits.
-_TOKEN_BY_TOKEN = (*_RELATIONS, *_OF_OUTPUTS, delta_relations.split(1))
+_TOKEN_BY_TOKEN = (*_INVARIANCES, *_OF_OUTPUTS, invariances.split(1))
 _OF_GRADIENTS = (
-    *_RELATIONS,
+    *_INVARIANCES,
     _LAYOUT,
-    delta_relations.gradients_of_a_prefix(),
-    delta_scaling.gradients_scaled(),
-    delta_relations.retained(),
+    invariances.gradients_of_a_prefix(),
+    invariances_scaling.gradients_scaled(),
+    invariances.retained(),
 )
-_AS_GDN2 = delta_relations.scalar_gates()
+_AS_GDN2 = invariances.scalar_gates()
 
 _forward = partial(
     KernelSpec,
     case=DeltaCase,
     refuses=(ValueError,),
     capturable=True,
-    resized=delta_relations.resized,
-    program=delta_relations.program,
+    resized=invariances.resized,
+    program=invariances.program,
     lowering=_LOWERING,
 )
 _chunk = partial(
     _forward,
-    run=delta_chunk.launch,
-    oracle=delta_rule.forward,
-    dtypes=delta_rule.forward_types,
+    run=chunk_fwd.launch,
+    oracle=answers.forward,
+    dtypes=answers.forward_types,
     bounds=_OUTPUTS,
     storage=Storage(
         points=_OF_FORWARD,
         outputs=("o", "final_state"),
         stored=partial(_stored, _OF_FORWARD),
-        model=delta_rule.model,
+        model=answers.model,
         public=frozenset({"o"}),
     ),
-    reproducible=Bitwise(shown_by=delta_faults.STATES[0].name),
+    reproducible=Bitwise(shown_by=faults.STATES[0].name),
     invariances=_BY_CHUNK,
     launches={"cuda": 200, "interpreter": 64},
 )
 _vjp = partial(
     _forward,
-    run=delta_backward.launch,
-    oracle=delta_rule.vjp,
-    dtypes=delta_rule.gradient_types,
-    reproducible=Bitwise(shown_by=delta_faults.GRADIENTS[0].name),
+    run=chunk_bwd.launch,
+    oracle=answers.vjp,
+    dtypes=answers.gradient_types,
+    reproducible=Bitwise(shown_by=faults_backward.GRADIENTS[0].name),
     unwritten=_unwritten,
     invariances=_OF_GRADIENTS,
     launches={"cuda": 80, "interpreter": 40},
@@ -138,16 +130,16 @@ _gradient_storage = partial(
     Storage,
     points=_OF_BACKWARD,
     stored=partial(_stored, _OF_BACKWARD),
-    model=delta_rule.gradient_model,
+    model=answers.gradient_model,
     public=frozenset({"gradient"}),
 )
 _recurrent = partial(
     _forward,
-    run=delta_recurrent.launch,
-    oracle=delta_rule.recurrent,
-    dtypes=delta_rule.forward_types,
+    run=recurrent.launch,
+    oracle=answers.recurrent,
+    dtypes=answers.forward_types,
     bounds={"o": _BY_TOKEN, "final_state": _BY_TOKEN},
-    reproducible=Bitwise(shown_by=delta_faults.TOKENS[0].name),
+    reproducible=Bitwise(shown_by=faults_recurrent.TOKENS[0].name),
     invariances=_TOKEN_BY_TOKEN,
     launches={"cuda": 200, "interpreter": 64},
 )
@@ -155,25 +147,25 @@ _recurrent = partial(
 GDN2_CHUNK = _chunk(
     name="gdn2_chunk",
     cases=partial(delta_cases, kind="gdn2", chunked=True, gradient=False),
-    faults=(*delta_faults.STATES, *delta_faults.WITHIN),
+    faults=(*faults.STATES, *faults.WITHIN),
 )
 GDN2_CHUNK_VJP = _vjp(
     name="gdn2_chunk_vjp",
     cases=partial(delta_cases, kind="gdn2", chunked=True, gradient=True),
     bounds=dict.fromkeys((*_GRADIENTS, *_OF_PARAMETERS, "db", "dw"), _STORED),
     storage=_gradient_storage(outputs=(*_GRADIENTS, "db", "dw")),
-    faults=delta_faults.GRADIENTS,
+    faults=faults_backward.GRADIENTS,
 )
 GDN2_RECURRENT = _recurrent(
     name="gdn2_recurrent",
     cases=partial(delta_cases, kind="gdn2", chunked=False, gradient=False),
-    faults=delta_faults.TOKENS,
+    faults=faults_recurrent.TOKENS,
 )
 KDA_CHUNK = _chunk(
     name="kda_chunk",
     invariances=(*_BY_CHUNK, _AS_GDN2),
     cases=partial(delta_cases, kind="kda", chunked=True, gradient=False),
-    faults=(*delta_faults.STATES[:1], *delta_faults.SCALAR),
+    faults=(*faults.STATES[:1], *faults.SCALAR),
 )
 KDA_CHUNK_VJP = _vjp(
     name="kda_chunk_vjp",
@@ -181,11 +173,11 @@ KDA_CHUNK_VJP = _vjp(
     cases=partial(delta_cases, kind="kda", chunked=True, gradient=True),
     bounds=dict.fromkeys((*_GRADIENTS, *_OF_PARAMETERS, "dbeta"), _STORED),
     storage=_gradient_storage(outputs=(*_GRADIENTS, "dbeta")),
-    faults=(*delta_faults.GRADIENTS[:1], *delta_faults.SCALAR_GRADIENTS),
+    faults=(*faults_backward.GRADIENTS[:1], *faults_backward.SCALAR_GRADIENTS),
 )
 KDA_RECURRENT = _recurrent(
     name="kda_recurrent",
     invariances=(*_TOKEN_BY_TOKEN, _AS_GDN2),
     cases=partial(delta_cases, kind="kda", chunked=False, gradient=False),
-    faults=(*delta_faults.TOKENS[:1], *delta_faults.SCALAR_TOKENS),
+    faults=(*faults_recurrent.TOKENS[:1], *faults_recurrent.SCALAR_TOKENS),
 )

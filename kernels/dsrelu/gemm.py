@@ -11,8 +11,8 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from bitproof.kernels.quantise.grid import to_e4m3
-from bitproof.kernels.quantise.powers import covering_exponent, power_of_two
+from bitproof.kernels.quantise.e4m3_rounding import to_e4m3
+from bitproof.kernels.quantise.power_of_two_scales import covering_exponent, power_of_two
 
 SCALED = tl.constexpr(32)  # elements that share one e8m0 scale
 LARGEST = tl.constexpr(448.0)
@@ -243,7 +243,7 @@ def backward_tiles(
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
 ):
-    """One program a tile, of an upper bound that TALL divides; see `kernels.dsrelu.specs` for arguments.
+    """One program a tile, of an upper bound that TALL divides; see `kernels.dsrelu.backward` for arguments.
 
     `a` and `b` are TMA descriptors if DESCRIBED, else pointers. `amax_ptr` points to the bits of amax.
     """

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
+from collections.abc import Iterable
 
 import torch
 from torch import Tensor
@@ -141,6 +143,25 @@ def default_mode() -> Invariance:
         return {name: found[name] for name in found if name not in ("dprob", "dbias")}
 
     return Invariance(name="in default mode", transform=transform, relate=relate)
+
+
+def resized(inputs: Inputs) -> Iterable[Inputs]:
+    """Other token counts: one, and next to what the compiler specialises on."""
+    tensors = inputs.tensors
+    held = len(tensors["prob"])
+    for count in (1, 16, 17) if held else ():
+        rows = torch.arange(count) % held
+        yield inputs.replace(**of_rows(inputs, rows), offsets=tensors["offsets"].clamp(max=count))
+
+
+def program(output: str, index: tuple[int, ...], inputs: Inputs) -> str:
+    """Which tiles wrote an element of an output, for reports."""
+    if output in ("dbias", "amax", "d_col_scale"):
+        return f"the tiles of group {index[0]}" if output != "d_col_scale" else "one tile"
+    starts = inputs.tensors["offsets"].tolist()
+    group = bisect.bisect_right(starts, index[0]) - 1
+    tile = (index[0] - starts[group]) // inputs.params["block_m"]
+    return f"M tile {tile} of group {group}"
 
 
 def of_rows(inputs: Inputs, rows: Tensor) -> dict[str, Tensor]:

@@ -7,30 +7,15 @@ handles the same blocks of K and of V.
 
 from __future__ import annotations
 
-from functools import partial
-from typing import Literal
-
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from bitproof.harness import invariances as relations
-from bitproof.harness.bounds import exact_bits
-from bitproof.harness.case import Inputs, Launch
-from bitproof.harness.spec import Bitwise, Fault, KernelSpec, Params, Tensors
-from bitproof.kernels.quantise import grid
-from bitproof.kernels.quantise.grid import saturate, to_e4m3
+from bitproof.harness.spec import Params, Tensors
+from bitproof.kernels.quantise.arguments import BLOCK, CACHES, groups_per_program, options
+from bitproof.kernels.quantise.e4m3_rounding import saturate, to_e4m3
 from bitproof.kernels.quantise.groups import largest_magnitude
-from bitproof.kernels.quantise.kv_cases import (
-    BLOCK,
-    CACHES,
-    StoreCase,
-    cases,
-    exchanged,
-    others_skipped,
-)
-from bitproof.oracles import quantize
 
 LARGEST_FP16 = tl.constexpr(65504.0)
 SMALLEST_NORMAL_FP16 = tl.constexpr(2.0**-14)
@@ -121,13 +106,14 @@ def kv_store(tensors: Tensors, params: Params) -> dict[str, Tensor]:
     the rows of k and v may be apart. Slots are distinct, -1 skips a token, others are not touched; T may
     be 0. Returns the four caches.
     """
-    k, v, caches, launch = tensors["k"], tensors["v"], _caches(tensors), params["launch"]
+    k, v, launch = tensors["k"], tensors["v"], params["launch"]
+    caches = {name: tensors[name] for name in CACHES}
     tokens, heads, dim = k.shape
     per_head = triton.cdiv(dim, BLOCK)
     count = tokens * heads * per_head
     if count:
         integer = caches["k_cache"].dtype == torch.int8
-        tile = _tile(launch)
+        tile = groups_per_program(launch, BLOCK)
         _store[(triton.cdiv(count, tile),)](
             k,
             v,
@@ -145,169 +131,6 @@ def kv_store(tensors: Tensors, params: Params) -> dict[str, Tensor]:
             INTEGER=integer,
             BLOCK=BLOCK,
             TILE=tile,
-            num_warps=launch.num_warps,
-            num_stages=launch.num_stages,
+            **options(launch),
         )
     return caches
-
-
-def _caches(tensors: Tensors) -> dict[str, Tensor]:
-    return {name: tensors[name] for name in CACHES}
-
-
-def _program(output: str, index: tuple[int, ...], inputs: Inputs) -> str:
-    token = torch.nonzero(inputs.tensors["indices"] == index[0]).flatten().tolist()
-    if not token:
-        return "no program: no token names this slot"
-    _, heads, dim = inputs.tensors["k"].shape
-    block = index[2] if output.endswith("scale") else index[2] // BLOCK
-    number = (token[0] * heads + index[1]) * triton.cdiv(dim, BLOCK) + block
-    return f"program ({number // _tile(inputs.launch)},)"
-
-
-def _tile(launch: Launch) -> int:
-    return max(launch.block // BLOCK, 1)
-
-
-def _fault(name: str, within: str, old: str, new: str, caught_by: str = "agreement") -> Fault:
-    return Fault(name=name, within=within, old=old, new=new, caught_by=caught_by)
-
-
-_GAP = "reads on past the end of a head"
-
-_FAULTS = (
-    _fault(
-        "lets the scale underflow",
-        "_scale",
-        "tl.where(short, scale + SUBNORMAL_STEP_FP16, scale)",
-        "scale",
-    ),
-    _fault(
-        "lets the scale overflow",
-        "_scale",
-        "saturate(tl.math.div_rn(amax, MAG), LARGEST_FP16)",
-        "tl.math.div_rn(amax, MAG)",
-    ),
-    _fault("divides a zero block by zero", "_scale", "tl.where(amax == 0.0, 1.0, scale)", "scale"),
-    _fault(
-        "divides before the scale is fp16",
-        "_scale",
-        "exact.to(tl.float16).to(tl.float32)",
-        "exact",
-    ),
-    _fault(
-        "multiplies by the reciprocal",
-        "_store_blocks",
-        "tl.math.div_rn(x, scale[:, None])",
-        "x * tl.math.div_rn(1.0, scale)[:, None]",
-    ),
-    Fault(
-        name="divides approximately",
-        within="_store_blocks",
-        old="tl.math.div_rn(x, scale[:, None])",
-        new="x / scale[:, None]",
-        caught_by="agreement",
-        lanes=("cuda",),
-        because="the interpreter divides as IEEE says, compiled `/` is within 2 ulp",
-    ),
-    _fault(
-        "gives V the scales of K",
-        "_store",
-        "v_scale_ptr + scale, inside, live",
-        "k_scale_ptr + scale, inside, live",
-    ),
-    _fault("stores by token, not by slot", "_store", "slot * heads + head", "token * heads + head"),
-    _fault(
-        "stores skipped tokens in the first slot",
-        "_store",
-        "other=-1)\n    live = (number < count) & (slot >= 0)",
-        "other=-1)\n    slot = tl.where(slot < 0, 0, slot)\n    live = number < count",
-    ),
-    _fault(
-        "stores skipped tokens before the cache",
-        "_store",
-        "live = (number < count) & (slot >= 0)",
-        "live = number < count",
-        "memory",
-    ),
-    _fault(
-        "does not mask the tail of a head",
-        "_store",
-        "live[:, None] & (column < dim)",
-        "live[:, None] & (column >= 0)",
-        "memory",
-    ),
-    _fault(
-        _GAP,
-        "_store_blocks",
-        "tl.load(source, mask=inside, other=0.0)",
-        "tl.load(source, mask=live[:, None], other=0.0)",
-        "reproducibility",
-    ),
-    _fault(
-        "loses the tokens after the first",
-        "_store",
-        "slot = tl.load(indices_ptr + token,",
-        "slot = tl.load(indices_ptr + token * 0,",
-        "invariances",
-    ),
-)
-_INT8_FAULTS = (
-    _fault(
-        "rounds half to even",
-        "_round_half_away",
-        "magnitude - whole >= 0.5",
-        "(magnitude - whole > 0.5) | ((magnitude - whole == 0.5) & (whole.to(tl.int32) % 2 == 1))",
-    ),
-    _fault(
-        "truncates",
-        "_round_half_away",
-        "tl.where(magnitude - whole >= 0.5, whole + 1.0, whole)",
-        "whole",
-    ),
-    _fault(
-        "adds one half before the floor",
-        "_round_half_away",
-        "tl.where(magnitude - whole >= 0.5, whole + 1.0, whole)",
-        "(magnitude + 0.5).to(tl.int32).to(tl.float32)",
-    ),
-    _fault(
-        "does not clamp",
-        "_store_blocks",
-        "_round_half_away(saturate(q, MAG))",
-        "_round_half_away(q)",
-    ),
-    _fault("hides a NaN", "_store_blocks", 'tl.where(nan, float("nan"), scale)', "scale"),
-)
-_FP8_FAULTS = grid.faults(
-    "rounds ties away from zero",
-    "rounds twice, first toward zero to fp16",
-    "rounds negatives to +0",
-    "loses NaN where it saturates",
-)
-
-
-def _spec(kind: Literal["int8", "fp8"], faults: tuple[Fault, ...]) -> KernelSpec:
-    return KernelSpec(
-        name=f"kv_store_{kind}",
-        run=kv_store,
-        case=StoreCase,
-        cases=partial(cases, kind),
-        oracle=quantize.kv_store(kind),
-        bounds={name: exact_bits() for name in CACHES},
-        faults=(*_FAULTS, *faults),
-        reproducible=Bitwise(shown_by=_GAP),
-        capturable=True,
-        lowering=grid.ON_GRID if kind == "fp8" else grid.ANYWHERE,
-        invariances=(
-            relations.rows_permuted(["k", "v", "indices"], [], unmoved=CACHES),
-            others_skipped(),
-            exchanged(),
-        ),
-        strided=frozenset({"k", "v"}),
-        inplace=frozenset(CACHES),
-        program=_program,
-    )
-
-
-SPECS = (_spec("int8", _INT8_FAULTS), _spec("fp8", _FP8_FAULTS))

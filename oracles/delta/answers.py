@@ -35,18 +35,10 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from bitproof.oracles.delta import (
-    chunk as delta_chunk,
-)
-from bitproof.oracles.delta import (
-    chunk_adjoint as delta_chunk_adjoint,
-)
-from bitproof.oracles.delta import (
-    recurrence as delta,
-)
+from bitproof.oracles.delta import chunk, chunk_adjoint, recurrence
 from bitproof.oracles.delta.chunk import CHUNK, Operand
 from bitproof.oracles.delta.gates import activated_adjoint, normalised_adjoint
-from bitproof.oracles.delta.problem import Params, Problem, Tensors, problem
+from bitproof.oracles.delta.problem import Params, Problem, Tensors, pose_problem
 from bitproof.oracles.delta.recurrence import Tokens
 from bitproof.oracles.formats import BF16, Floats
 from bitproof.oracles.modelled import Modelled
@@ -83,11 +75,11 @@ def recurrent(tensors: Tensors, params: Params) -> dict[str, Modelled]:
     o is [T, HV, V], slack rows zero; final_state [N, HV, K, V], or [N, HV, V, K] with `state_v_first`.
     With the limits that params["limits"] names by output, as `forward` and `vjp` have them too.
     """
-    p = problem(tensors, params)
+    p = pose_problem(tensors, params)
     dtype = tensors["v"].dtype
 
     def run(x: Tokens, store: Store) -> dict[str, Tensor]:
-        found = delta.recurrence(x, p.scale, p.initial, p.lengths, store=store)
+        found = recurrence.recurrence(x, p.scale, p.initial, p.lengths, store=store)
         return _outputs(p, found.o, found.final)
 
     value = run(p.x, exact)
@@ -114,8 +106,8 @@ def _limit(params: Params, name: str) -> float | None:
 
 def forward(tensors: Tensors, params: Params) -> dict[str, Modelled]:
     """o and final_state of the chunked kernel."""
-    p = problem(tensors, params)
-    found = delta.recurrence(p.x, p.scale, p.initial, p.lengths)
+    p = pose_problem(tensors, params)
+    found = recurrence.recurrence(p.x, p.scale, p.initial, p.lengths)
     value = _outputs(p, found.o, found.final)
     points, dtype = rounded_points(tensors, params, FORWARD), tensors["v"].dtype
     many = _repeated(p, len(GRIDS))
@@ -152,9 +144,9 @@ def model(tensors: Tensors, params: Params, rounded: frozenset[str]) -> dict[str
 
     float64 arrays, shaped as in `recurrent`.
     """
-    p = problem(tensors, params)
+    p = pose_problem(tensors, params)
     dtype = tensors["v"].dtype
-    found = chunk_outputs(p, storing(rounded, dtype), delta_chunk.as_is)
+    found = chunk_outputs(p, storing(rounded, dtype), chunk.as_is)
     if "o" in rounded:
         found["o"] = nearest(found["o"], FORMATS[dtype])
     return {name: _numpy(value) for name, value in found.items()}
@@ -165,9 +157,9 @@ def gradient_model(tensors: Tensors, params: Params, rounded: frozenset[str]) ->
 
     "gradient" among them rounds the answer itself, to its operand's type. float64 arrays, shaped as in `vjp`.
     """
-    p = problem(tensors, params)
+    p = pose_problem(tensors, params)
     store = storing(rounded, tensors["v"].dtype)
-    found, _ = _chunk_gradients(p, store, delta_chunk.as_is)
+    found, _ = _chunk_gradients(p, store, chunk.as_is)
     types = gradient_types(tensors, params)
     answers = {name: value for name, value in found.items() if not name.endswith(" terms")}
     if "gradient" in rounded:
@@ -177,7 +169,7 @@ def gradient_model(tensors: Tensors, params: Params, rounded: frozenset[str]) ->
 
 def chunk_outputs(p: Problem, store: Store, operand: Operand) -> dict[str, Tensor]:
     """o and final_state of the chunk form, neither rounded: float64, shaped as in `recurrent`."""
-    o, final = delta_chunk.forward(
+    o, final = chunk.forward(
         p.x, p.scale, p.initial, p.lengths, store=store, operand=operand, solve=operand
     )
     return _outputs(p, o, final)
@@ -188,17 +180,17 @@ def vjp(tensors: Tensors, params: Params) -> dict[str, Modelled]:
 
     d_initial_state, and with raw gates dA_log [HV] and ddt_bias [HV, K], are there without the operand too.
     """
-    p = problem(tensors, params)
+    p = pose_problem(tensors, params)
     do, dfinal = p.raw["do"], p.raw["dht"]
-    run = delta.recurrence(p.x, p.scale, p.initial, p.lengths, keep=True)
-    value = _gradients(p, *delta.adjoint(p.x, p.scale, run, p.lengths, do, dfinal))
+    run = recurrence.recurrence(p.x, p.scale, p.initial, p.lengths, keep=True)
+    value = _gradients(p, *recurrence.adjoint(p.x, p.scale, run, p.lengths, do, dfinal))
 
     points = rounded_points(tensors, params, (*FORWARD, *BACKWARD))
     many = _repeated(p, len(GRIDS))
     sampled, _ = _chunk_gradients(many, *_sampled(points, tensors["v"].dtype, many))
     samples = _samples(sampled, *value)
     coarse, _ = _chunk_gradients(p, *_COARSE)
-    _, weight = _chunk_gradients(p, exact, delta_chunk.as_is)
+    _, weight = _chunk_gradients(p, exact, chunk.as_is)
     share, cancelled = _share(p), _of_gates(p, weight)
     slip = TF32
     if points and tensors["v"].dtype != torch.float32:
@@ -231,7 +223,7 @@ def _chunk_gradients(
     p: Problem, store: Store, operand: Operand
 ) -> tuple[dict[str, Tensor], Tensor]:
     """The gradients of the chunk form, and how much is added up to that of the log-decays."""
-    grads, dinitial, weight = delta_chunk_adjoint.weighed(
+    grads, dinitial, weight = chunk_adjoint.weighed(
         p.x,
         p.scale,
         p.initial,

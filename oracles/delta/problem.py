@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bitproof.oracles.delta import chunk as delta_chunk
+from bitproof.oracles.delta import chunk
 from bitproof.oracles.delta.gates import GateParameters, activated, normalised
 from bitproof.oracles.delta.recurrence import Tokens
 
@@ -42,11 +42,11 @@ class Problem:
     @property
     def deepest(self) -> float:
         """The largest cumulative log-decay of a chunk."""
-        decays = delta_chunk.chunked(self.lengths, len(self.x.g)).split(self.x.g).cumsum(-2).abs()
+        decays = chunk.chunked(self.lengths, len(self.x.g)).split(self.x.g).cumsum(-2).abs()
         return float(decays.max()) if decays.numel() else 0.0
 
 
-def problem(tensors: Tensors, params: Params) -> Problem:
+def pose_problem(tensors: Tensors, params: Params) -> Problem:
     """From tensors and parameters as `kernels.delta.arguments` describes them.
 
     ValueError for what no kernel can check without waiting for the device: offsets that do not begin at 0,

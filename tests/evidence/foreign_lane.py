@@ -30,7 +30,7 @@ from packaging.version import Version
 CHECKOUT = Path(__file__).resolve().parents[2]
 
 FOREIGN, NATIVE = "cuda:sm_89", "cuda"
-GRID = "bitproof.kernels.quantise.grid"
+GRID = "bitproof.kernels.quantise.e4m3_rounding"
 TWICE = Version(metadata.version("triton")).release < (3, 9)
 WRONG = 1_032_066 if TWICE else 0
 EXAMPLES = 400

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from benchmarks import gdn2_report as report
-from bitproof.oracles.delta import problem as delta_problem
+from bitproof.oracles.delta.problem import Problem, pose_problem
 
 CPU = torch.device("cpu")
 # Sequences that begin as the report's does.
@@ -35,22 +35,22 @@ def holds(figure: float, sample: Tensor) -> bool:
 
 
 @pytest.fixture(scope="module")
-def problem() -> delta_problem.Problem:
+def problem() -> Problem:
     """Eight sequences of 64 tokens."""
     lengths = [report.CHUNK] * REPEATS
     tensors = report.sequences(report.inputs(CPU, sum(lengths)), lengths)
-    return delta_problem.problem(tensors, report.PARAMS)
+    return pose_problem(tensors, report.PARAMS)
 
 
 @pytest.fixture(scope="module")
-def exact(problem: delta_problem.Problem) -> Tensor:
+def exact(problem: Problem) -> Tensor:
     """The chunk form without roundings but that of q and k, which the report's reference has too."""
     return report.modelled(problem, frozenset({"qk"}))
 
 
 @pytest.mark.parametrize("name", [*report.ALONE, "o"])
 def test_one_intermediate_costs_in_the_first_chunk_what_the_report_says(
-    name: str, problem: delta_problem.Problem, exact: Tensor
+    name: str, problem: Problem, exact: Tensor
 ) -> None:
     """The inverse 0.34, the scores 0.72, the write product 0.17, u 0.80, the output itself 0.166."""
     figure = {**report.ALONE, "o": 0.1657}[name]
@@ -62,7 +62,7 @@ def test_one_intermediate_costs_in_the_first_chunk_what_the_report_says(
 
 
 def test_all_intermediates_cost_in_the_first_chunk_what_the_report_says(
-    problem: delta_problem.Problem, exact: Tensor
+    problem: Problem, exact: Tensor
 ) -> None:
     """1.157, and near the root of the sum of the squares of what each costs alone."""
     together = errors(report.modelled(problem, report.STORED), exact)
@@ -75,7 +75,7 @@ def test_all_intermediates_cost_in_the_first_chunk_what_the_report_says(
     assert float(together.mean()) == pytest.approx(quadrature, rel=0.02)
 
 
-def test_without_roundings_the_chunk_form_is_the_recurrence(problem: delta_problem.Problem) -> None:
+def test_without_roundings_the_chunk_form_is_the_recurrence(problem: Problem) -> None:
     """On the report's numbers too, so that every error above is a rounding's."""
     o = report.reference(problem, problem.x.q, problem.x.k)
     assert report.percent(report.modelled(problem, frozenset()), o) < 1e-11
@@ -89,7 +89,7 @@ def test_the_inputs_are_what_the_report_says_they_are() -> None:
     assert tensors["cu_seqlens"].tolist() == [0, 100, 192]
     assert tensors["g"].dtype == tensors["b"].dtype == torch.bfloat16
     assert tensors["A_log"].dtype == tensors["dt_bias"].dtype == torch.float32
-    x = delta_problem.problem(tensors, report.PARAMS).x
+    x = pose_problem(tensors, report.PARAMS).x
     keys, queries = x.k[:, 0], x.q[:, 0]
     off = ~torch.eye(192, dtype=torch.bool)
     # In expectation: k is 10 n - 50 and q is n + 1; means over this many rows are that near to it.
@@ -109,7 +109,7 @@ LADDER = dict(zip(report.KEPT, (1.305, 0.877, 0.858, 0.7995, 0.464, 0.166), stri
 def test_the_ladder_of_policies_over_5120_tokens() -> None:
     """1.305 with everything in bf16; scores, u and v_new in fp32 are what it takes to be well below 0.8."""
     tensors = report.sequences(report.inputs(CPU, report.COMPARED), [report.COMPARED])
-    problem = delta_problem.problem(tensors, report.PARAMS)
+    problem = pose_problem(tensors, report.PARAMS)
     exact = report.modelled(problem, frozenset({"qk"}))
     found = {}
     for kept in LADDER:

@@ -132,7 +132,7 @@ def test_workers_read_side_by_side_and_end_with_their_target(
 SICK = """
 import dataclasses
 import os
-from tests.lowering.hazards import SPECS
+from tests.harness.lowering.hazards import SPECS
 
 adds = next(spec for spec in SPECS if spec.name == "adds")
 

@@ -1,4 +1,4 @@
-"""A child that does what it is asked, most of it bad: `python -m tests.processes.answering`."""
+"""A child that does what it is asked, most of it bad: `python -m tests.harness.processes.answering`."""
 
 from __future__ import annotations
 

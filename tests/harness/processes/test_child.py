@@ -25,7 +25,7 @@ LIMIT = 60.0
 @pytest.fixture
 def child() -> Iterator[Child]:
     """One that does what `answering` can."""
-    child = Child(module="tests.processes.answering", arguments=("one", "two"))
+    child = Child(module="tests.harness.processes.answering", arguments=("one", "two"))
     yield child
     child.close()
 
@@ -210,10 +210,10 @@ def test_a_stage_is_nothing_in_a_process_that_is_no_child() -> None:
 
 def test_a_child_that_cannot_start_says_so() -> None:
     """It was never asked: no kernel is to blame."""
-    child = Child(module="tests.processes.answering", arguments=("stillborn",))
+    child = Child(module="tests.harness.processes.answering", arguments=("stillborn",))
     death = lost(child, {"echo": 1})
     assert (death.stage, death.words) == (STARTING, ("cannot start",))
-    slow = Child(module="tests.processes.answering", arguments=("slow",), start_limit=0.3)
+    slow = Child(module="tests.harness.processes.answering", arguments=("slow",), start_limit=0.3)
     assert str(lost(slow, {"echo": 1})) == "gave no answer within 0.3 s while starting"
 
 
@@ -264,7 +264,7 @@ ASKING = """
 import os, signal, sys
 from bitproof.harness.processes.child import Child
 
-child = Child(module="tests.processes.answering")
+child = Child(module="tests.harness.processes.answering")
 print(child.ask({"about": None}, 60)["pid"], child.ask({"starts": 1000}, 60), flush=True)
 if sys.argv[1] == "killed":
     os.kill(os.getpid(), signal.SIGKILL)

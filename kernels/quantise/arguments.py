@@ -1,0 +1,90 @@
+"""What the quantisers' launchers share: matrices cut into groups, the cache's names, who wrote an element."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import triton
+from torch import Tensor
+
+from bitproof.harness.case import Inputs, Launch
+
+WIDTH = 128  # columns of a tile where one scale serves all
+BLOCK = 32  # elements of a cache that share a scale
+CACHES = ("k_cache", "v_cache", "k_scale", "v_scale")
+
+
+def groups_per_program(launch: Launch, group: int) -> int:
+    """How many groups of `group` elements a program takes: `launch.block` counts elements, one at least."""
+    return max(launch.block // group, 1)
+
+
+def options(launch: Launch) -> dict[str, int]:
+    """The keywords of a kernel call that choose how it is compiled."""
+    return {"num_warps": launch.num_warps, "num_stages": launch.num_stages}
+
+
+def quantised(
+    x: Tensor, group: int, y: torch.dtype, scale: torch.dtype, *, packed: int = 1
+) -> dict[str, Tensor]:
+    """Memory for y [M, K / packed] and scale [M, ceil(K / group)] of a matrix x [M, K]."""
+    rows, columns = x.shape
+    return {
+        "y": torch.empty((rows, columns // packed), dtype=y, device=x.device),
+        "scale": torch.empty((rows, triton.cdiv(columns, group)), dtype=scale, device=x.device),
+    }
+
+
+def launch_groups(
+    kernel: Any, x: Tensor, *others: Tensor, group: int, launch: Launch, **constants: Any
+) -> None:
+    """Call `kernel` on the groups of x [M, K], rows any stride apart; nothing where x is empty.
+
+    It gets x and the `others`, then the stride of rows, K, the number of groups in all and in a row, and
+    as constants GROUP, TILE (the groups of a program) and `constants`.
+    """
+    if not x.numel():
+        return
+    rows, columns = x.shape
+    per_row = triton.cdiv(columns, group)
+    tile = groups_per_program(launch, group)
+    kernel[(triton.cdiv(rows * per_row, tile),)](
+        x,
+        *others,
+        x.stride(0),
+        columns,
+        rows * per_row,
+        per_row,
+        **constants,
+        GROUP=group,
+        TILE=tile,
+        **options(launch),
+    )
+
+
+def program_of_element(output: str, index: tuple[int, ...], inputs: Inputs) -> str:
+    """The program of an elementwise kernel that wrote `output[index]`, for reports."""
+    return f"program ({index[0] // inputs.launch.block},)"
+
+
+def program_of_group(
+    output: str, index: tuple[int, ...], inputs: Inputs, *, packed: int = 1
+) -> str:
+    """The program that wrote `output[index]` of a matrix in groups, `packed` elements of y together."""
+    group = inputs.params.get("group", WIDTH)
+    row, column = index[0], index[1] * (group if output == "scale" else packed)
+    per_row = triton.cdiv(inputs.tensors["x"].shape[1], group)
+    number = row * per_row + column // group
+    return f"program ({number // groups_per_program(inputs.launch, group)},)"
+
+
+def program_of_slot(output: str, index: tuple[int, ...], inputs: Inputs) -> str:
+    """The program that wrote `output[index]` of a cache, if any did."""
+    token = torch.nonzero(inputs.tensors["indices"] == index[0]).flatten().tolist()
+    if not token:
+        return "no program: no token names this slot"
+    _, heads, dim = inputs.tensors["k"].shape
+    block = index[2] if output.endswith("scale") else index[2] // BLOCK
+    number = (token[0] * heads + index[1]) * triton.cdiv(dim, BLOCK) + block
+    return f"program ({number // groups_per_program(inputs.launch, BLOCK)},)"
