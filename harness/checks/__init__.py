@@ -44,7 +44,7 @@ assert tuple(sorted(_CHECKS)) == CHECKS
 def names(spec: KernelSpec) -> tuple[str, ...]:
     """The checks that apply to `spec`, sorted."""
     undeclared = {
-        "compile_cache": spec.resized is None,
+        "compile_cache": spec.must_not_recompile is None,
         "graphs": not spec.capturable,
         "invariances": not spec.invariances,
     }

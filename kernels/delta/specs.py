@@ -103,7 +103,7 @@ _forward = partial(
     case=DeltaCase,
     refuses=(ValueError,),
     capturable=True,
-    resized=delta_relations.resized,
+    must_not_recompile=delta_relations.resized,
     program=delta_relations.program,
     lowering=_LOWERING,
 )

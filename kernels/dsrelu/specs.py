@@ -314,7 +314,7 @@ _deterministic = partial(
     program=_program,
     lowering=_LOWERING,
     unwritten=_unwritten,
-    resized=_resized,
+    must_not_recompile=_resized,
 )
 
 BF16 = _deterministic(
@@ -346,5 +346,5 @@ ATOMIC = KernelSpec(
     program=_program,
     lowering=_LOWERING,
     unwritten=_unwritten,
-    resized=_resized,
+    must_not_recompile=_resized,
 )
