@@ -21,7 +21,7 @@ from bitproof.harness.report import failure as reports
 from bitproof.harness.report import records, summary
 from bitproof.harness.search import falsify, isolation, profiles
 from bitproof.harness.spec import CHECKS
-from bitproof.harness.subjects.discovery import Found, find
+from bitproof.harness.subjects.discovery import Found, describe_mistakes, locate, require_sound
 from bitproof.plugin import PROPERTIES
 
 CACHE = Path(".bitproof") / "cache"
@@ -38,6 +38,7 @@ class Suite:
         self._profile = profile
         self._began = time.time()
         self._found: tuple[Found, ...] | None = None
+        self._unsound: tuple[Found, ...] = ()
         self._entries: list[summary.Entry] = []
         self._buried: list[Path] = []
         self._execute: isolation.Careful | None = None
@@ -104,6 +105,18 @@ class Suite:
         ]
         metafunc.parametrize("kernel", chosen, ids=[item.spec.name for item in chosen])
 
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collection_modifyitems(
+        self, session: pytest.Session, items: list[pytest.Item]
+    ) -> None:
+        """One failing test for each spec that has mistakes, unless single tests were asked for."""
+        if all("::" in argument for argument in self._config.args):
+            return
+        items += [
+            UnsoundSpec.from_parent(session, name=item.spec.name, found=item)
+            for item in self._unsound
+        ]
+
     @pytest.fixture
     def judge(self, request: pytest.FixtureRequest) -> Judge:
         """`judge(check, kernel)`: search for a failing case, report and record what is found."""
@@ -153,9 +166,13 @@ class Suite:
     def _specs(self) -> tuple[Found, ...]:
         if self._found is None:
             try:
-                found = find(self._config.getoption("spec"), self._config.getoption("kernel"))
+                every = locate(self._config.getoption("spec"), self._config.getoption("kernel"))
+                found = tuple(item for item in every if not item.mistakes)
+                if not found:
+                    require_sound(every)
             except BitproofError as error:
                 raise pytest.UsageError(str(error)) from error
+            self._unsound = tuple(item for item in every if item.mistakes)
             runs = self._config.getoption("runs")
             self._found = tuple(item.with_runs(runs) for item in found) if runs else found
         return self._found
@@ -199,6 +216,23 @@ class Suite:
         for line in summary.lines(self._entries):
             terminalreporter.write_line(line)
         terminalreporter.write_line(told)
+
+
+class UnsoundSpec(pytest.Item):
+    """Stands in a run for a spec that has mistakes: it fails, and the other specs are judged."""
+
+    def __init__(self, *, found: Found, **node: Any) -> None:
+        """`node` is what pytest gives every node."""
+        super().__init__(nodeid=f"spec[{found.spec.name}]", **node)
+        self._found = found
+
+    def runtest(self) -> None:
+        """Tell all the mistakes."""
+        pytest.fail(describe_mistakes(self._found), pytrace=False)
+
+    def reportinfo(self) -> tuple[Path, None, str]:
+        """What the failure is called in pytest's report."""
+        return self.path, None, self.nodeid
 
 
 _FAILING = frozenset(str(outcome) for outcome in Outcome if outcome.is_defect)

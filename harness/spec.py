@@ -213,18 +213,19 @@ def _inspect_faults(field: str, value: object) -> Iterator[str]:
 
 
 def _inspect_refuses(field: str, value: object) -> Iterator[str]:
-    wrong = list(inspect_tuple(field, value, type))
-    yield from wrong
-    for kind in value if not wrong and isinstance(value, (tuple, list)) else ():
-        if not issubclass(kind, Exception):
-            yield f"{field} must hold types of exceptions, got {show(kind)}"
+    if isinstance(value, type):
+        yield f"{field} must be a tuple of exception types, got {value.__name__}: write a tuple of it"
+    elif not isinstance(value, (tuple, list)) or not all(
+        isinstance(kind, type) and issubclass(kind, Exception) for kind in value
+    ):
+        yield f"{field} must be a tuple of exception types, got {show(value)}"
 
 
 def _inspect_part(
     field: str, value: object, kind: type, *, optional: bool = False
 ) -> Iterator[str]:
     if not isinstance(value, kind) and not (optional and value is None):
-        yield f"{field} must be a {kind.__name__}(...), got {show(value)}"
+        yield f"{field} must be {kind.__name__}(...), got {show(value)}"
 
 
 def _inspect_launches(field: str, value: object) -> Iterator[str]:

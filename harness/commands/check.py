@@ -83,7 +83,7 @@ def _caught(
     fault = next(one for one in found.spec.faults if one.name == name)
     if fault.caught_by in defects:
         return f"the planted fault was caught by {fault.caught_by}, as declared"
-    if lane.name not in fault.lanes:
+    if lanes.family(lane.name) not in fault.lanes:
         return f"the planted fault shows on {', '.join(fault.lanes)} only: {fault.because}"
     if fault.caught_by not in tried:
         return (
