@@ -72,11 +72,11 @@ def run(
         outcomes.append(result.outcome)
     if fault is not None:
         defects = [name for name, one in zip(names, outcomes, strict=True) if one.is_defect]
-        click.echo(_caught(found, fault, names, defects, here))
+        click.echo(describe_catch(found, fault, names, defects, here))
     return status(outcomes)
 
 
-def _caught(
+def describe_catch(
     found: Found, name: str, tried: Sequence[str], defects: Sequence[str], lane: Lane
 ) -> str:
     """Whether the check that a planted fault names has caught it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -10,6 +11,9 @@ import torch
 from safetensors.torch import save_file
 
 from bitproof.harness import lanes
+from bitproof.harness.commands.check import describe_catch
+from bitproof.harness.subjects.discovery import Found
+from tests.harness import plain
 from tests.harness.command_line import FEW, PAIR, Bitproof, record_of, refused
 
 
@@ -155,3 +159,36 @@ def test_check_of_a_fault_ends_with_whether_it_was_caught(
     arguments = ("check", "scale_add", "--spec", PAIR, "--fault", "scales the sum")
     result = bitproof(*arguments, "--max-examples", "20", *options)
     assert said in result.stdout.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("lane", "said"),
+    [
+        ("cuda:sm_89", "the planted fault was NOT caught by agreement, which is to catch it"),
+        ("interpreter", "the planted fault shows on cuda only: it rounds there alone"),
+    ],
+)
+def test_a_fault_for_cuda_shows_on_every_lane_of_that_family(lane: str, said: str) -> None:
+    """A lane for another target's code is no excuse for a check that missed it."""
+    fault = dataclasses.replace(plain.FAULTS[0], lanes=("cuda",), because="it rounds there alone")
+    found = Found(
+        spec=plain.variant(faults=(fault,)), reference="tests.harness.plain", module=plain
+    )
+    here = plain.PlainLane(name=lane)
+    assert describe_catch(found, fault.name, ["agreement"], [], here) == said
+
+
+def test_a_spec_with_mistakes_blocks_no_other_kernel(bitproof: Bitproof, tmp_path: Path) -> None:
+    """Another one of its file is judged; of itself every mistake is told, and nothing is judged."""
+    path = tmp_path / "mistaken.py"
+    path.write_text(
+        "from tests.harness.plain import variant\n"
+        "GOOD = variant(name='good')\n"
+        "BAD = variant(name='bad', bounds={}, strided='x')\n"
+    )
+    assert bitproof("check", "good", "--spec", str(path), *FEW).exit_code == 0
+    bad = bitproof("check", "bad", "--spec", str(path), *FEW)
+    assert (bad.exit_code, bad.stdout) == (2, "")
+    first, *rest = bad.stderr.splitlines()
+    assert first == f"bitproof: spec 'bad' ({path}) has 2 mistakes:"
+    assert len(rest) == 2
