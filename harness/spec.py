@@ -228,6 +228,11 @@ def _inspect_part(
         yield f"{field} must be {kind.__name__}(...), got {show(value)}"
 
 
+def _inspect_flag(field: str, value: object) -> Iterator[str]:
+    if not isinstance(value, bool):
+        yield f"{field} must be True or False, got {show(value)}"
+
+
 def _inspect_launches(field: str, value: object) -> Iterator[str]:
     if not isinstance(value, Mapping):
         yield f"{field} must be a dict of numbers by family of lanes, got {show(value)}"
@@ -258,6 +263,7 @@ _FIELDS: dict[str, Callable[[str, Any], Iterator[str]]] = {
     "limits": partial(inspect_tuple, kind=Limit),
     "tolerates": partial(inspect_tuple, kind=Tolerated),
     "unwritten": partial(_maybe, signature="params -> names of outputs"),
+    "capturable": _inspect_flag,
     "must_not_recompile": partial(_maybe, signature="inputs -> other inputs"),
     "launches": _inspect_launches,
     "program": partial(_maybe, signature="(output, index, inputs) -> a program or tile in words"),

@@ -154,6 +154,7 @@ def test_a_sound_spec_has_no_mistakes() -> None:
             {"must_not_recompile": ()},
             r"must_not_recompile must be a function inputs -> other inputs",
         ),
+        ({"capturable": "yes"}, "capturable must be True or False, got 'yes'"),
         ({"launches": 400}, "launches must be a dict of numbers by family of lanes, got 400"),
         ({"launches": {"gpu": 400}}, "launches names 'gpu': choose from cuda, interpreter"),
         ({"launches": {"cuda": 0}}, r"launches\['cuda'\] must be an integer of at least 1, got 0"),
@@ -197,6 +198,14 @@ def test_all_mistakes_are_gathered() -> None:
         "reproducible:",
         "fault",
     ]
+
+
+def test_every_field_is_inspected() -> None:
+    """One that holds nothing of what it must has a mistake of its own."""
+    fields = [field.name for field in dataclasses.fields(spec.KernelSpec)]
+    wrong: dict[str, Any] = dict.fromkeys(fields, 0.5)
+    mistakes = find_mistakes(spec.KernelSpec(**wrong), CHECKS)
+    assert [mistake.split()[0] for mistake in mistakes] == fields
 
 
 def test_checks_are_those_that_are_given() -> None:
