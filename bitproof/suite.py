@@ -21,11 +21,11 @@ from bitproof.harness.report import failure as reports
 from bitproof.harness.report import records, summary
 from bitproof.harness.search import falsify, isolation, profiles
 from bitproof.harness.spec import CHECKS
-from bitproof.harness.subjects.discovery import FoundSpec, describe_mistakes, locate, require_sound
+from bitproof.harness.subjects.discovery import Found, describe_mistakes, locate, require_sound
 from bitproof.plugin import PROPERTIES
 
 CACHE = Path(".bitproof") / "cache"
-Judge = Callable[[str, FoundSpec], None]
+Judge = Callable[[str, Found], None]
 
 
 class Suite:
@@ -37,8 +37,8 @@ class Suite:
         self._lane = lane
         self._profile = profile
         self._began = time.time()
-        self._found: tuple[FoundSpec, ...] | None = None
-        self._unsound: tuple[FoundSpec, ...] = ()
+        self._found: tuple[Found, ...] | None = None
+        self._unsound: tuple[Found, ...] = ()
         self._entries: list[summary.Entry] = []
         self._buried: list[Path] = []
         self._execute: isolation.Careful | None = None
@@ -121,7 +121,7 @@ class Suite:
     def judge(self, request: pytest.FixtureRequest) -> Judge:
         """`judge(check, kernel)`: search for a failing case, report and record what is found."""
 
-        def judge(check: str, kernel: FoundSpec) -> None:
+        def judge(check: str, kernel: Found) -> None:
             try:
                 entry = self._judge(check, kernel)
             except BitproofError as error:
@@ -137,7 +137,7 @@ class Suite:
 
         return judge
 
-    def _judge(self, check: str, kernel: FoundSpec) -> summary.Entry:
+    def _judge(self, check: str, kernel: Found) -> summary.Entry:
         lane = lanes.present()
         if self._execute is None:
             journal = isolation.JOURNALS / f"{worker_of(self._config) or 'main'}.json"
@@ -163,7 +163,7 @@ class Suite:
             report = f"{kernel.spec.name}: {check} not demonstrated: {why}"
         return summary.entry(result, report=report, record=path)
 
-    def _specs(self) -> tuple[FoundSpec, ...]:
+    def _specs(self) -> tuple[Found, ...]:
         if self._found is None:
             try:
                 every = locate(self._config.getoption("spec"), self._config.getoption("kernel"))
@@ -221,7 +221,7 @@ class Suite:
 class UnsoundSpec(pytest.Item):
     """Stands in a run for a spec that has mistakes: it fails, and the other specs are judged."""
 
-    def __init__(self, *, found: FoundSpec, **node: Any) -> None:
+    def __init__(self, *, found: Found, **node: Any) -> None:
         """`node` is what pytest gives every node."""
         super().__init__(nodeid=f"spec[{found.spec.name}]", **node)
         self._found = found

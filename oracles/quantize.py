@@ -253,7 +253,7 @@ def _ungrouped(groups: Array, x: Array) -> Array:
 def _amax(groups: Array) -> Array:
     """The largest |x| that is not NaN in every group: [..., G, group] -> [..., G], 0 if none.
 
-    FoundSpec on bit patterns, which are ordered as the magnitudes are: no NaN rule is involved.
+    Found on bit patterns, which are ordered as the magnitudes are: no NaN rule is involved.
     """
     magnitude = bits(groups) & _MAGNITUDE
     largest: Array = np.where(magnitude > _INFINITY, np.uint32(0), magnitude).max(axis=-1)

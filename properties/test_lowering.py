@@ -13,7 +13,7 @@ from bitproof.harness.lowering import report
 from bitproof.harness.lowering.compile import reading
 from bitproof.harness.outcomes import Outcome
 from bitproof.harness.search import profiles
-from bitproof.harness.subjects.discovery import FoundSpec
+from bitproof.harness.subjects.discovery import Found
 from bitproof.harness.targets import architectures as targets
 
 
@@ -24,7 +24,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def test_lowering(
-    kernel: FoundSpec, target: str, record_property: Callable[[str, object], None]
+    kernel: Found, target: str, record_property: Callable[[str, object], None]
 ) -> None:
     """Every hazard in the target's code is declared by the spec, with its reason."""
     excluded = report.excluded(kernel.spec, target)

@@ -35,7 +35,7 @@ from bitproof.harness.report import failure as reports
 from bitproof.harness.report.records import Captured
 from bitproof.harness.search import falsify
 from bitproof.harness.spec import KernelSpec
-from bitproof.harness.subjects.discovery import FoundSpec
+from bitproof.harness.subjects.discovery import Found
 
 FORMAT = 1
 
@@ -125,7 +125,7 @@ def _output(spec: KernelSpec, asked: str | None) -> str:
 
 
 def _run(
-    found: FoundSpec,
+    found: Found,
     lane: Lane,
     output: str,
     *,
@@ -154,7 +154,7 @@ def _run(
 
 
 def _both(
-    found: FoundSpec, lane: Lane, output: str, inputs: Inputs, source: Captured | None
+    found: Found, lane: Lane, output: str, inputs: Inputs, source: Captured | None
 ) -> tuple[Model | None, Run | Findings]:
     """The kernel, then the model; what the launcher raises becomes findings."""
     try:

@@ -26,7 +26,7 @@ from bitproof.harness.report.records import Captured
 from bitproof.harness.search import falsify, profiles
 from bitproof.harness.search.falsify import Search
 from bitproof.harness.search.isolation import Careful
-from bitproof.harness.subjects.discovery import FoundSpec
+from bitproof.harness.subjects.discovery import Found
 
 
 def run(
@@ -77,7 +77,7 @@ def run(
 
 
 def describe_catch(
-    found: FoundSpec, name: str, tried: Sequence[str], defects: Sequence[str], lane: Lane
+    found: Found, name: str, tried: Sequence[str], defects: Sequence[str], lane: Lane
 ) -> str:
     """Whether the check that a planted fault names has caught it."""
     fault = next(one for one in found.spec.faults if one.name == name)
@@ -92,7 +92,7 @@ def describe_catch(
     return f"the planted fault was NOT caught by {fault.caught_by}, which is to catch it"
 
 
-def _names(found: FoundSpec, chosen: Sequence[str]) -> Sequence[str]:
+def _names(found: Found, chosen: Sequence[str]) -> Sequence[str]:
     known = checks.names(found.spec)
     for name in chosen:
         if name not in known:
@@ -103,7 +103,7 @@ def _names(found: FoundSpec, chosen: Sequence[str]) -> Sequence[str]:
 
 
 def _search(
-    found: FoundSpec,
+    found: Found,
     check: str,
     lane: Lane,
     max_examples: int | None,
@@ -137,12 +137,12 @@ def _search(
         )
 
 
-def _here(lane: Lane, found: FoundSpec, check: str, case: Any) -> tuple[Inputs, Findings]:
+def _here(lane: Lane, found: Found, check: str, case: Any) -> tuple[Inputs, Findings]:
     inputs = build(case, lane.device)
     return inputs, checks.run(check, found.spec, inputs, lane)
 
 
-def _judge(found: FoundSpec, check: str, inputs: Inputs, lane: Lane) -> Search:
+def _judge(found: Found, check: str, inputs: Inputs, lane: Lane) -> Search:
     """One check on captured tensors, as a search that had a single case."""
     began = time.perf_counter()
     findings = checks.run(check, found.spec, inputs, lane)
@@ -172,7 +172,7 @@ def _line(result: Search) -> str:
 
 
 def _record(
-    found: FoundSpec,
+    found: Found,
     result: Search,
     versions: dict[str, str],
     source: Captured | None,

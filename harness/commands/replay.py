@@ -16,7 +16,7 @@ from bitproof.harness.report import failure as reports
 from bitproof.harness.report import records
 from bitproof.harness.report.records import Record
 from bitproof.harness.search.isolation import Careful
-from bitproof.harness.subjects.discovery import FoundSpec
+from bitproof.harness.subjects.discovery import Found
 
 
 def run(file: Path, *, lane: str | None) -> int:
@@ -48,7 +48,7 @@ def run(file: Path, *, lane: str | None) -> int:
     return status([findings.outcome])
 
 
-def _judge(found: FoundSpec, record: Record, file: Path) -> tuple[Inputs, Findings]:
+def _judge(found: Found, record: Record, file: Path) -> tuple[Inputs, Findings]:
     """The record's check on the record's inputs, in a child process where it took one down."""
     lane = lanes.present()
     if record.captured is not None:

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Sequence
 
 from bitproof.harness.errors import UsageError
 from bitproof.harness.outcomes import Outcome
-from bitproof.harness.subjects.discovery import FoundSpec, find
+from bitproof.harness.subjects.discovery import Found, find
 from bitproof.harness.subjects.planting import plant
 
 
-def subject(kernel: str, specs: Sequence[str], fault: str | None = None) -> FoundSpec:
+def subject(kernel: str, specs: Sequence[str], fault: str | None = None) -> Found:
     """The one kernel of that name in `specs`, with `fault` planted where one is named.
 
     The lane must have been chosen: this imports kernels. Raises UsageError for an unknown name.
@@ -19,7 +19,7 @@ def subject(kernel: str, specs: Sequence[str], fault: str | None = None) -> Foun
     return planted(find(specs, [kernel])[0], fault)
 
 
-def planted(found: FoundSpec, fault: str | None) -> FoundSpec:
+def planted(found: Found, fault: str | None) -> Found:
     """`found` with the fault of that name planted; as it is for None. UsageError for unknown names."""
     if fault is None:
         return found

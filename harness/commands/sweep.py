@@ -20,7 +20,7 @@ from bitproof.harness.errors import UsageError
 from bitproof.harness.lanes.base import Lane, LaunchFailed
 from bitproof.harness.outcomes import classify
 from bitproof.harness.report import records
-from bitproof.harness.subjects.discovery import FoundSpec
+from bitproof.harness.subjects.discovery import Found
 from bitproof.harness.sweep import census
 from bitproof.harness.sweep.census import Census
 from bitproof.harness.sweep.stopped import Keeper
@@ -113,7 +113,7 @@ def bounds(bits: str) -> tuple[int, int]:
     return low, high
 
 
-def _record(found: FoundSpec, lane: Lane, counted: Census, fault: str | None) -> str | None:
+def _record(found: Found, lane: Lane, counted: Census, fault: str | None) -> str | None:
     """The path of a record of the first wrong inputs, where the spec can make a case of them."""
     assert found.spec.elementwise is not None
     make = found.spec.elementwise.case

@@ -30,7 +30,7 @@ import triton
 from bitproof.harness.errors import EnvironmentUnfit, UsageError
 from bitproof.harness.lowering.findings import Reading, Refusal
 from bitproof.harness.report import files as saving
-from bitproof.harness.subjects.discovery import FoundSpec
+from bitproof.harness.subjects.discovery import Found
 from bitproof.harness.targets.versions import libraries
 
 FOLDER = Path(".bitproof") / "lowering"
@@ -48,7 +48,7 @@ Tell = Callable[[Reading], None]
 
 
 def readings(
-    wanted: Sequence[tuple[FoundSpec, str]],
+    wanted: Sequence[tuple[Found, str]],
     *,
     fault: str | None = None,
     tell: Tell = lambda _reading: None,
@@ -78,7 +78,7 @@ def readings(
     return [answers[place] for place in range(len(wanted))]
 
 
-def reading(found: FoundSpec, target: str, *, fault: str | None = None) -> Reading:
+def reading(found: Found, target: str, *, fault: str | None = None) -> Reading:
     """What one kernel's code for one target says, from disk where it was read before."""
     path = FOLDER / f"{found.spec.name}-{target}-{_digest(found, target, fault)}.json"
     try:
@@ -91,7 +91,7 @@ def reading(found: FoundSpec, target: str, *, fault: str | None = None) -> Readi
     return made
 
 
-def _digest(found: FoundSpec, target: str, fault: str | None) -> str:
+def _digest(found: Found, target: str, fault: str | None) -> str:
     parts = [found.reference, found.spec.name, target, str(fault), str(EXAMPLES)]
     parts += [hypothesis.__version__, *libraries().values()]
     parts += [os.environ.get(name, "") for name in _TOOLS]
@@ -153,7 +153,7 @@ class _Worker:
     process: subprocess.Popen[str] | None = None
     printed: IO[bytes] = field(default_factory=tempfile.TemporaryFile)
 
-    def read(self, found: FoundSpec, fault: str | None) -> Reading:
+    def read(self, found: Found, fault: str | None) -> Reading:
         """One reading; a compiler that takes the process with it has refused the kernel."""
         request = {
             "spec": found.reference,
@@ -206,7 +206,7 @@ class _Worker:
             process.kill()
             process.communicate()
 
-    def _died(self, found: FoundSpec, process: subprocess.Popen[str]) -> Reading:
+    def _died(self, found: Found, process: subprocess.Popen[str]) -> Reading:
         code = process.wait()
         self.end()
         self.printed.seek(0)

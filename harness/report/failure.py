@@ -8,11 +8,11 @@ from typing import Any
 
 from bitproof.harness.case import Inputs
 from bitproof.harness.outcomes import Findings
-from bitproof.harness.subjects.discovery import FoundSpec
+from bitproof.harness.subjects.discovery import Found
 
 
 def failure(
-    found: FoundSpec,
+    found: Found,
     check: str,
     inputs: Inputs,
     findings: Findings,

@@ -15,7 +15,7 @@ from bitproof.harness.case import Inputs
 from bitproof.harness.errors import UsageError
 from bitproof.harness.outcomes import Findings, Outcome
 from bitproof.harness.report import files as saving
-from bitproof.harness.subjects.discovery import FoundSpec, find
+from bitproof.harness.subjects.discovery import Found, find
 
 FORMAT = 1
 FOLDER = Path(".bitproof") / "failures"
@@ -49,7 +49,7 @@ class Record:
 
 
 def save(
-    found: FoundSpec,
+    found: Found,
     check: str,
     inputs: Inputs,
     findings: Findings,
@@ -118,6 +118,6 @@ def load(path: Path) -> Record:
     return record
 
 
-def subject(record: Record) -> FoundSpec:
+def subject(record: Record) -> Found:
     """The spec a record is about, found where the record says; UsageError when it is not there."""
     return find([record.spec], [record.kernel])[0]

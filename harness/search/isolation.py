@@ -30,7 +30,7 @@ from bitproof.harness.lanes.base import Lane
 from bitproof.harness.outcomes import Finding, Findings, Outcome, raised
 from bitproof.harness.report import files as saving
 from bitproof.harness.report import records
-from bitproof.harness.subjects.discovery import FoundSpec, find
+from bitproof.harness.subjects.discovery import Found, find
 
 TIMEOUT = 300.0
 JOURNALS = Path(".bitproof") / "in-flight"
@@ -54,7 +54,7 @@ class Careful:
     journal: Path | None = None
     _child: Child | None = None
 
-    def __call__(self, found: FoundSpec, check: str, case: Case) -> tuple[Inputs, Findings]:
+    def __call__(self, found: Found, check: str, case: Case) -> tuple[Inputs, Findings]:
         """The inputs (see `described` for those of a child) and the findings of one case."""
         if self.journal is not None:
             saving.save(self.journal, json.dumps(_request(found, check, case)).encode())
@@ -142,7 +142,7 @@ def _listen(process: subprocess.Popen[str], answers: queue.Queue[str]) -> None:
     answers.put("")
 
 
-def _request(found: FoundSpec, check: str, case: Case) -> dict[str, Any]:
+def _request(found: Found, check: str, case: Case) -> dict[str, Any]:
     return {
         "spec": found.reference,
         "kernel": found.spec.name,

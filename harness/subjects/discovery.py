@@ -40,7 +40,7 @@ _FORMERLY = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class FoundSpec:
+class Found:
     """A spec and where it is: `reference` is what `--spec` takes, and what a record names.
 
     `mistakes` are sentences on what is wrong with the spec; one that has any is not judged.
@@ -51,27 +51,27 @@ class FoundSpec:
     module: ModuleType
     mistakes: tuple[str, ...] = ()
 
-    def with_runs(self, runs: int) -> FoundSpec:
+    def with_runs(self, runs: int) -> Found:
         """The same, its reproducibility judged over `runs` runs; SpecError below 2."""
         claim = dataclasses.replace(self.spec.reproducible, runs=runs)
         return dataclasses.replace(self, spec=dataclasses.replace(self.spec, reproducible=claim))
 
 
-def find(references: Sequence[str] = (), kernels: Iterable[str] = ()) -> tuple[FoundSpec, ...]:
+def find(references: Sequence[str] = (), kernels: Iterable[str] = ()) -> tuple[Found, ...]:
     """The specs that `locate` finds; SpecError with every mistake of those that are not sound."""
     found = locate(references, kernels)
     require_sound(found)
     return found
 
 
-def require_sound(found: Iterable[FoundSpec]) -> None:
+def require_sound(found: Iterable[Found]) -> None:
     """SpecError that tells every mistake of each of `found`, if there are any."""
     told = [describe_mistakes(item) for item in found if item.mistakes]
     if told:
         raise SpecError("\n".join(told))
 
 
-def describe_mistakes(found: FoundSpec) -> str:
+def describe_mistakes(found: Found) -> str:
     """What is wrong with a spec: one line where it is one mistake, a paragraph otherwise."""
     where = f"spec {found.spec.name!r} ({found.reference})"
     if len(found.mistakes) == 1:
@@ -79,7 +79,7 @@ def describe_mistakes(found: FoundSpec) -> str:
     return "\n  ".join([f"{where} has {len(found.mistakes)} mistakes:", *found.mistakes])
 
 
-def locate(references: Sequence[str] = (), kernels: Iterable[str] = ()) -> tuple[FoundSpec, ...]:
+def locate(references: Sequence[str] = (), kernels: Iterable[str] = ()) -> tuple[Found, ...]:
     """The specs of `references` (the built-in ones where none are given), sorted by name, sound or not.
 
     `kernels` narrows to those names. Raises UsageError for a reference that cannot be imported or holds
@@ -88,7 +88,7 @@ def locate(references: Sequence[str] = (), kernels: Iterable[str] = ()) -> tuple
     """
     wanted = set(kernels)
     found = [item for reference in references or (BUILT_IN,) for item in load(reference)]
-    by_name: dict[str, FoundSpec] = {}
+    by_name: dict[str, Found] = {}
     for item in found:
         earlier = by_name.setdefault(str(item.spec.name), item)
         if earlier.spec is not item.spec and (not wanted or item.spec.name in wanted):
@@ -103,7 +103,7 @@ def locate(references: Sequence[str] = (), kernels: Iterable[str] = ()) -> tuple
     return tuple(by_name[name] for name in sorted(wanted or by_name))
 
 
-def load(reference: str) -> list[FoundSpec]:
+def load(reference: str) -> list[Found]:
     """The specs of one reference: a module, `module:NAME`, or a path to a Python file (also `:NAME`)."""
     target, _, attribute = reference.partition(":")
     if target == BUILT_IN and not attribute:
@@ -123,11 +123,9 @@ def load(reference: str) -> list[FoundSpec]:
     return [_found(spec, target, module) for spec in declared]
 
 
-def _found(spec: KernelSpec, reference: str, module: ModuleType) -> FoundSpec:
+def _found(spec: KernelSpec, reference: str, module: ModuleType) -> Found:
     home = _home(spec, module)
-    return FoundSpec(
-        spec=spec, reference=reference, module=home, mistakes=find_mistakes(spec, CHECKS)
-    )
+    return Found(spec=spec, reference=reference, module=home, mistakes=find_mistakes(spec, CHECKS))
 
 
 def _was_built_in(target: str) -> bool:
@@ -228,7 +226,7 @@ def import_file(name: str, path: Path, *, package: bool = False) -> ModuleType:
     return module
 
 
-def _built_in() -> list[FoundSpec]:
+def _built_in() -> list[Found]:
     """Every spec in `bitproof.kernels`, whatever folder of it declares it."""
     package = importlib.import_module(BUILT_IN)
     found = []

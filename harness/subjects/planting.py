@@ -24,10 +24,10 @@ from types import ModuleType
 from bitproof.harness.errors import BitproofError, SpecError
 from bitproof.harness.outcomes import one_line
 from bitproof.harness.spec import CHECKS, Fault, KernelSpec, find_mistakes
-from bitproof.harness.subjects.discovery import BUILT_IN, FoundSpec, import_file, require_sound
+from bitproof.harness.subjects.discovery import BUILT_IN, Found, import_file, require_sound
 
 
-def plant(found: FoundSpec, fault: Fault) -> KernelSpec:
+def plant(found: Found, fault: Fault) -> KernelSpec:
     """`found`'s spec with `fault` planted.
 
     Raises SpecError when the edit does not apply exactly once within the part it names, or when what it

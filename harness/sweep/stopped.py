@@ -18,7 +18,7 @@ import msgspec
 from bitproof.harness.errors import UsageError
 from bitproof.harness.lanes.base import Lane
 from bitproof.harness.report import files as saving
-from bitproof.harness.subjects.discovery import FoundSpec
+from bitproof.harness.subjects.discovery import Found
 from bitproof.harness.sweep.census import Census
 
 FORMAT = 1
@@ -46,7 +46,7 @@ class Keeper:
 
     def __init__(
         self,
-        found: FoundSpec,
+        found: Found,
         lane: Lane,
         *,
         low: int,
@@ -124,7 +124,7 @@ def _load(path: Path, begun: Stopped) -> Stopped:
     return state
 
 
-def _digest(found: FoundSpec) -> str:
+def _digest(found: Found) -> str:
     """SHA-256 of the Python files in the folder that declares the kernel: it may use any of them."""
     assert found.module.__file__ is not None
     digest = hashlib.sha256()

@@ -12,7 +12,7 @@ from safetensors.torch import save_file
 
 from bitproof.harness import lanes
 from bitproof.harness.commands.check import describe_catch
-from bitproof.harness.subjects.discovery import FoundSpec
+from bitproof.harness.subjects.discovery import Found
 from tests.harness import plain
 from tests.harness.command_line import FEW, PAIR, Bitproof, record_of, refused
 
@@ -171,7 +171,7 @@ def test_check_of_a_fault_ends_with_whether_it_was_caught(
 def test_a_fault_for_cuda_shows_on_every_lane_of_that_family(lane: str, said: str) -> None:
     """A lane for another target's code is no excuse for a check that missed it."""
     fault = dataclasses.replace(plain.FAULTS[0], lanes=("cuda",), because="it rounds there alone")
-    found = FoundSpec(
+    found = Found(
         spec=plain.variant(faults=(fault,)), reference="tests.harness.plain", module=plain
     )
     here = plain.PlainLane(name=lane)

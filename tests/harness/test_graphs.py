@@ -23,7 +23,7 @@ from bitproof.harness.lanes.base import Uncapturable
 from bitproof.harness.outcomes import Findings, Outcome
 from bitproof.harness.search import falsify
 from bitproof.harness.spec import Bitwise, Fault, KernelSpec
-from bitproof.harness.subjects.discovery import FoundSpec, find
+from bitproof.harness.subjects.discovery import Found, find
 from bitproof.harness.subjects.planting import plant
 from tests.harness.capturing import FAULTS
 from tests.harness.plain import CASE, PlainLane, RowsCase, scaled, scaled_oracle, variant
@@ -162,7 +162,7 @@ def test_the_interpreter_records_nothing() -> None:
 
 
 def _found(fault: Fault | None = None) -> KernelSpec:
-    found: FoundSpec = find([CAPTURING])[0]
+    found: Found = find([CAPTURING])[0]
     return found.spec if fault is None else plant(found, fault)
 
 

@@ -13,7 +13,7 @@ from bitproof.harness.outcomes import Outcome
 from bitproof.harness.report import records
 from bitproof.harness.search import isolation
 from bitproof.harness.search.isolation import Careful
-from bitproof.harness.subjects.discovery import FoundSpec, find
+from bitproof.harness.subjects.discovery import Found, find
 from tests.harness.conftest import Write
 from tests.harness.plain import PlainLane, RowsCase
 
@@ -79,14 +79,14 @@ def careful() -> Iterator[Careful]:
 
 
 @pytest.fixture
-def spec(write: Write) -> Callable[[str], FoundSpec]:
+def spec(write: Write) -> Callable[[str], Found]:
     """`spec(name)`: one of SPECS, in a file that the child can find as well."""
     path = write("isolated_specs.py", SPECS)
     return lambda name: find([str(path)], [name])[0]
 
 
 def test_a_child_judges_as_this_process_does(
-    careful: Careful, spec: Callable[[str], FoundSpec]
+    careful: Careful, spec: Callable[[str], Found]
 ) -> None:
     """Passed and failed alike, with measures; what a kernel prints is no answer."""
     inputs, findings = careful(spec("prints"), "agreement", RowsCase(rows=3))
@@ -98,7 +98,7 @@ def test_a_child_judges_as_this_process_does(
     assert findings.text == "the launch raised ValueError: no"
 
 
-def test_a_death_costs_one_case(careful: Careful, spec: Callable[[str], FoundSpec]) -> None:
+def test_a_death_costs_one_case(careful: Careful, spec: Callable[[str], Found]) -> None:
     """The exit code is told, and the next case is judged by a new child."""
     found = spec("dies")
     _, findings = careful(found, "agreement", RowsCase(rows=2))
@@ -108,7 +108,7 @@ def test_a_death_costs_one_case(careful: Careful, spec: Callable[[str], FoundSpe
 
 
 def test_a_broken_device_is_blamed_on_the_case_that_broke_it(
-    careful: Careful, spec: Callable[[str], FoundSpec]
+    careful: Careful, spec: Callable[[str], Found]
 ) -> None:
     """A child whose device is lost leaves, and the cases after it meet another at once."""
     found = spec("breaks")
@@ -117,7 +117,7 @@ def test_a_broken_device_is_blamed_on_the_case_that_broke_it(
         assert careful(found, "agreement", RowsCase(rows=3))[1].outcome is Outcome.PASSED
 
 
-def test_silence_is_a_hang(careful: Careful, spec: Callable[[str], FoundSpec]) -> None:
+def test_silence_is_a_hang(careful: Careful, spec: Callable[[str], Found]) -> None:
     """After the time that is allowed; the child is ended and replaced."""
     found = spec("hangs")
     assert careful(found, "agreement", RowsCase(rows=3))[1].outcome is Outcome.PASSED
@@ -129,9 +129,7 @@ def test_silence_is_a_hang(careful: Careful, spec: Callable[[str], FoundSpec]) -
     assert careful(found, "agreement", RowsCase(rows=3))[1].outcome is Outcome.PASSED
 
 
-def test_a_specs_own_mistake_is_no_crash(
-    careful: Careful, spec: Callable[[str], FoundSpec]
-) -> None:
+def test_a_specs_own_mistake_is_no_crash(careful: Careful, spec: Callable[[str], Found]) -> None:
     """It is raised here as it was raised there, and the child lives on."""
     with pytest.raises(SpecError, match="spec 'odd': its oracle does not answer output 'y'"):
         careful(spec("odd"), "agreement", RowsCase())
@@ -143,7 +141,7 @@ def test_a_specs_own_mistake_is_no_crash(
 
 
 def test_the_case_in_flight_is_on_disk(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spec: Callable[[str], FoundSpec]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spec: Callable[[str], Found]
 ) -> None:
     """For whoever finds this process dead, it becomes a record that replays."""
     monkeypatch.chdir(tmp_path)

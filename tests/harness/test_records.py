@@ -19,10 +19,10 @@ from bitproof.harness.errors import EnvironmentUnfit, UsageError
 from bitproof.harness.outcomes import Finding, Findings, Outcome
 from bitproof.harness.report import records
 from bitproof.harness.report.records import Captured
-from bitproof.harness.subjects.discovery import FoundSpec
+from bitproof.harness.subjects.discovery import Found
 from tests.harness import plain
 
-FOUND = FoundSpec(spec=plain.SPEC, reference="tests.harness.plain", module=plain)
+FOUND = Found(spec=plain.SPEC, reference="tests.harness.plain", module=plain)
 INPUTS = cases.build(plain.CASE, torch.device("cpu"))
 FINDINGS = Findings(
     outcome=Outcome.FAILED,

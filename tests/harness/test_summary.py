@@ -15,7 +15,7 @@ from bitproof.harness.report import failure as reports
 from bitproof.harness.report import summary
 from bitproof.harness.report.summary import Entry
 from bitproof.harness.search.falsify import Search
-from bitproof.harness.subjects.discovery import FoundSpec
+from bitproof.harness.subjects.discovery import Found
 from tests.harness import plain
 
 
@@ -96,7 +96,7 @@ def test_the_file_is_sorted_strict_json(tmp_path: Path) -> None:
     assert {"python", "torch", "triton", "numpy", "machine"} <= set(read["versions"])
 
 
-FOUND = FoundSpec(spec=plain.SPEC, reference="tests.harness.plain", module=plain)
+FOUND = Found(spec=plain.SPEC, reference="tests.harness.plain", module=plain)
 FINDINGS = Findings(
     outcome=Outcome.FAILED, findings=(Finding(summary="y[0] is 1, expected 2", lines=("got 1",)),)
 )

@@ -16,7 +16,7 @@ from bitproof.harness.errors import UsageError
 from bitproof.harness.lowering import compile
 from bitproof.harness.lowering.findings import Reading
 from bitproof.harness.lowering.reach import covering
-from bitproof.harness.subjects.discovery import FoundSpec
+from bitproof.harness.subjects.discovery import Found
 from bitproof.harness.targets import architectures as targets
 from tests.lowering.conftest import KERNELS
 
@@ -33,7 +33,7 @@ def test_a_compiler_that_dies_has_refused(read: Read) -> None:
 
 
 def test_a_reading_is_kept_until_its_sources_change(
-    kernel: Callable[[str], FoundSpec],
+    kernel: Callable[[str], Found],
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
 ) -> None:
@@ -44,7 +44,7 @@ def test_a_reading_is_kept_until_its_sources_change(
         def __init__(self, target: str) -> None:
             self.target = target
 
-        def read(self, found: FoundSpec, fault: str | None) -> Reading:
+        def read(self, found: Found, fault: str | None) -> Reading:
             asked.append((self.target, fault))
             return Reading(kernel=found.spec.name, target=self.target, triton="0")
 
@@ -61,7 +61,7 @@ def test_a_reading_is_kept_until_its_sources_change(
 
 
 def test_readings_come_in_the_order_asked(
-    kernel: Callable[[str], FoundSpec],
+    kernel: Callable[[str], Found],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Whatever order the workers finish in."""
@@ -82,7 +82,7 @@ def test_readings_come_in_the_order_asked(
 
 
 def test_workers_read_side_by_side_and_end_with_their_target(
-    kernel: Callable[[str], FoundSpec],
+    kernel: Callable[[str], Found],
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
 ) -> None:
@@ -90,7 +90,7 @@ def test_workers_read_side_by_side_and_end_with_their_target(
     together = threading.Barrier(2, timeout=60)
     ended: list[str] = []
 
-    def read(worker: Any, found: FoundSpec, fault: str | None) -> Reading:
+    def read(worker: Any, found: Found, fault: str | None) -> Reading:
         together.wait()
         return Reading(kernel=found.spec.name, target=worker.target, triton="0")
 
