@@ -20,7 +20,7 @@ from bitproof.harness.errors import BitproofError, UsageError
 from bitproof.harness.outcomes import Outcome
 from bitproof.harness.report import failure, files, records, summary
 from bitproof.harness.search import falsify, isolation, profiles
-from bitproof.harness.subjects.discovery import Found, find
+from bitproof.harness.subjects.discovery import Found, describe_mistakes, locate, require_sound
 from bitproof.harness.vocabulary import CHECKS
 from bitproof.options import ask
 
@@ -40,6 +40,7 @@ class Suite:
         self._profile = profile
         self._began = time.time()
         self._found: tuple[Found, ...] | None = None
+        self._unsound: tuple[Found, ...] = ()
         self._entries: list[summary.Entry] = []
         self._buried: list[Path] = []
         self._execute: isolation.Careful | None = None
@@ -105,6 +106,18 @@ class Suite:
         ]
         metafunc.parametrize("kernel", chosen, ids=[item.spec.name for item in chosen])
 
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collection_modifyitems(
+        self, session: pytest.Session, items: list[pytest.Item]
+    ) -> None:
+        """One failing test for each spec that has mistakes, unless single tests were asked for."""
+        if all("::" in argument for argument in self._config.args):
+            return
+        items += [
+            UnsoundSpec.from_parent(session, name=item.spec.name, found=item)
+            for item in self._unsound
+        ]
+
     @pytest.fixture
     def conclude(self, request: pytest.FixtureRequest) -> Conclude:
         """`conclude(what, kernel, judged)`: take up the entry that `judged()` makes, fail or skip by it."""
@@ -163,9 +176,13 @@ class Suite:
     def _specs(self) -> tuple[Found, ...]:
         if self._found is None:
             try:
-                found = find(ask(self._config, "spec"), ask(self._config, "kernel"))
+                every = locate(ask(self._config, "spec"), ask(self._config, "kernel"))
+                found = tuple(item for item in every if not item.mistakes)
+                if not found:
+                    require_sound(every)
             except BitproofError as error:
                 raise pytest.UsageError(str(error)) from error
+            self._unsound = tuple(item for item in every if item.mistakes)
             runs = ask(self._config, "runs")
             self._found = tuple(item.with_runs(runs) for item in found) if runs else found
         return self._found
@@ -218,6 +235,23 @@ class Suite:
         for line in summary.lines(self._entries):
             terminalreporter.write_line(line)
         terminalreporter.write_line(told)
+
+
+class UnsoundSpec(pytest.Item):
+    """Stands in a run for a spec that has mistakes: it fails, and the other specs are judged."""
+
+    def __init__(self, *, found: Found, **node: Any) -> None:
+        """`node` is what pytest gives every node."""
+        super().__init__(nodeid=f"spec[{found.spec.name}]", **node)
+        self._found = found
+
+    def runtest(self) -> None:
+        """Tell all the mistakes."""
+        pytest.fail(describe_mistakes(self._found), pytrace=False)
+
+    def reportinfo(self) -> tuple[Path, None, str]:
+        """What the failure is called in pytest's report."""
+        return self.path, None, self.nodeid
 
 
 _FAILING = frozenset(str(outcome) for outcome in Outcome if outcome.is_defect)

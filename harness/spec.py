@@ -2,189 +2,79 @@
 
 To test a kernel, write a launcher `run(tensors, params) -> outputs`, an oracle with the same signature,
 a strategy of cases, and put them in a `KernelSpec`; every property it declares then applies by existing.
-See CONTRIBUTING.md for the steps and `kernels/` for examples.
+Its parts are declared in `harness.declarations` and importable from here. See CONTRIBUTING.md for the
+steps and `kernels/` for examples.
 """
 
 from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, is_dataclass
+from functools import partial
 from typing import Any
 
-import numpy as np
 import torch
 from hypothesis.strategies import SearchStrategy
-from numpy.typing import NDArray
 from torch import Tensor
 
 from bitproof.harness.bounds import Bound
 from bitproof.harness.case import Case, Inputs, Launch, Scale
+from bitproof.harness.declarations import (
+    VIOLATIONS,
+    Accepted,
+    Bitwise,
+    Elementwise,
+    Fault,
+    Invariance,
+    Limit,
+    Lowering,
+    Params,
+    Storage,
+    Tensors,
+    Tolerated,
+)
 from bitproof.harness.errors import SpecError, describe
-from bitproof.harness.vocabulary import CHECKS, HAZARDS, LANES, VIOLATIONS
-from bitproof.oracles.rounding import Mode, Overflow
+from bitproof.harness.fields import (
+    inspect_choice,
+    inspect_count,
+    inspect_function,
+    inspect_names,
+    inspect_tuple,
+    show,
+)
+from bitproof.harness.targets.families import LANES
+from bitproof.harness.targets.hazards import HAZARDS
+from bitproof.harness.vocabulary import CHECKS
 
-Tensors = Mapping[str, Tensor]
-Params = Mapping[str, Any]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Bitwise:
-    """The claim that equal inputs give equal bits: over `runs` runs that are made to differ.
-
-    The claim must be shown able to fail: by `control`, the launcher of a variant that is expected to
-    vary on the same cases, or by `shown_by`, the name of a planted fault that the reproducibility check
-    catches. `outputs` are those the claim is about, all where none are named; `varies` are those of
-    which the control must be seen to vary, any one of them where none are named.
-    """
-
-    runs: int = 8
-    outputs: frozenset[str] = frozenset()
-    varies: frozenset[str] = frozenset()
-    control: Callable[[Tensors, Params], dict[str, Tensor]] | None = None
-    shown_by: str | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Invariance:
-    """A relation between two runs that holds bit for bit.
-
-    `transform` makes the second inputs from the first, or returns None where the relation does not
-    apply; `relate(outputs, inputs)` says what the second run must give, from the first run's outputs.
-    Outputs left out of `relate`'s answer are not compared.
-
-    start         makes the first run's inputs, where those are not the case's own; None as above
-    carry         (outputs, inputs) -> inputs of one more run, from the second run's outputs and the
-                  first inputs: what is related is then that last run
-    signed_zeros  whether a zero's sign counts
-    """
-
-    name: str
-    transform: Callable[[Inputs], Inputs | None]
-    relate: Callable[[Tensors, Inputs], Tensors]
-    start: Callable[[Inputs], Inputs | None] | None = None
-    carry: Callable[[Tensors, Inputs], Inputs] | None = None
-    signed_zeros: bool = True
-
-    @property
-    def launches(self) -> int:
-        """How many runs it takes beside the one that all invariances share."""
-        return 1 + (self.start is not None) + (self.carry is not None)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Fault:
-    """A planted fault: one edit of the source that the named check must catch.
-
-    `old` must occur exactly once within the function or constant called `within`, in the file that
-    declares the spec, or in the module `module` that it imports from. `lanes` are the lanes on which
-    the check is able to see it; anything less than all of them carries its reason in `because`.
-    """
-
-    name: str
-    within: str
-    old: str
-    new: str
-    caught_by: str
-    module: str | None = None
-    lanes: tuple[str, ...] = LANES
-    because: str = ""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Tolerated:
-    """Something the sanitizer would report that is meant: `kind` ("race", ...) on argument `tensor`."""
-
-    kind: str
-    tensor: str
-    because: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class Elementwise:
-    """The declaration that a kernel rounds every fp32 element by itself, so that all 2^32 can be tried.
-
-    `bitproof sweep` launches it on [n] fp32 values in `input` and reads [n] elements of the number
-    format named `format` (see `oracles.formats`) in `output`, with `{"launch": Launch(block=...)}` as
-    its only parameters; the launcher takes any power of two up to 2^16 as block. `mode` and `overflow`
-    are the rounding and the policy of `oracles.rounding.round_to`. `case`, from a few bit patterns to
-    the case that holds just those, lets a sweep that falls short leave a record that replays.
-    """
-
-    input: str
-    output: str
-    format: str
-    mode: Mode = "rne"
-    overflow: Overflow = "saturate"
-    case: Callable[[tuple[int, ...]], Case] | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Storage:
-    """The intermediates that a kernel stores in less than fp32, and what rounding them does to its outputs.
-
-    points   names of the stored intermediates, in the order of the computation
-    outputs  the outputs that the model answers, the one that matters most first
-    stored   params -> the points that such a configuration really rounds
-    model    (tensors, params, rounded) -> those outputs in float64, when exactly the points in `rounded`
-             are rounded and all else is exact: the empty set gives the exact answer
-    public   points that are rounded to a dtype callers see, such as an output's own: never promoted
-
-    `bitproof attribute` goes by it.
-    """
-
-    points: tuple[str, ...]
-    outputs: tuple[str, ...]
-    stored: Callable[[Params], frozenset[str]]
-    model: Callable[[Tensors, Params, frozenset[str]], Mapping[str, NDArray[np.float64]]]
-    public: frozenset[str] = frozenset()
-
-
-@dataclass(frozen=True, kw_only=True)
-class Limit:
-    """Something the harness cannot ask of this kernel on a lane, and a reproduction that shows why."""
-
-    lane: str
-    check: str
-    because: str
-    reproduction: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class Accepted:
-    """A hazard in targets' code (see `HAZARDS`) that is known, and why it does no harm.
-
-    `targets` narrows it to those targets; it need not show under every version of Triton.
-    """
-
-    hazard: str
-    because: str
-    targets: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, kw_only=True)
-class Lowering:
-    """What is declared of the code that compilers make of a kernel; `bitproof lowering` goes by it.
-
-    supports  targets, such as "sm_89", for which it must compile; others may refuse it
-    alone     whether it is for no others: the property suite then reads nothing for them
-    products  formats that operands of a product may be rounded to, such as "tf32", beyond their own
-    accepted  hazards that are known and do no harm
-    most      specialisations of one kernel function that are compiled at most: it bounds the time, and the
-              first few, chosen as they are, show nearly everything
-    """
-
-    supports: tuple[str, ...] = ()
-    alone: bool = False
-    products: tuple[str, ...] = ()
-    accepted: tuple[Accepted, ...] = ()
-    most: int = 8
+__all__ = [
+    "CHECKS",
+    "HAZARDS",
+    "LANES",
+    "VIOLATIONS",
+    "Accepted",
+    "Bitwise",
+    "Elementwise",
+    "Fault",
+    "Invariance",
+    "KernelSpec",
+    "Limit",
+    "Lowering",
+    "Params",
+    "Storage",
+    "Tensors",
+    "Tolerated",
+    "find_mistakes",
+]
 
 
 @dataclass(frozen=True, kw_only=True)
 class KernelSpec:
     """A kernel under test and everything that is claimed of it.
+
+    Making one raises nothing: a file that declares several is imported whatever one of them says, and
+    `find_mistakes` gathers what is wrong with each when it is found.
 
     name          the test id; never renamed, saved failures hang on it
     run           the launcher: (tensors, params) -> named output tensors; `params["launch"]` is the
@@ -206,8 +96,9 @@ class KernelSpec:
     unwritten     params -> the outputs that such a configuration leaves as it found them: the lanes
                   drop them, and nothing compares what they hold
     capturable    whether a launch can be captured as a CUDA graph, which replays give the same bits
-    resized       inputs -> inputs that differ in what must never add a compiled variant
-    launches      launches that a check may spend on this kernel in a default run, by lane
+    must_not_recompile
+                  inputs -> inputs that differ in what must never add a compiled variant
+    launches      launches that a check may spend on this kernel in a default run, by family of lanes
     program       (output, index, inputs) -> the program or tile that wrote an element, for reports
     elementwise   for a cast of fp32 elements: what it rounds to, which `bitproof sweep` goes by
     storage       the intermediates that it stores rounded, which `bitproof attribute` goes by
@@ -231,112 +122,12 @@ class KernelSpec:
     tolerates: tuple[Tolerated, ...] = ()
     unwritten: Callable[[Params], frozenset[str]] | None = None
     capturable: bool = False
-    resized: Callable[[Inputs], Iterable[Inputs]] | None = None
+    must_not_recompile: Callable[[Inputs], Iterable[Inputs]] | None = None
     launches: Mapping[str, int] = field(default_factory=lambda: {"cuda": 800, "interpreter": 400})
     program: Callable[[str, tuple[int, ...], Inputs], str] | None = None
     elementwise: Elementwise | None = None
     storage: Storage | None = None
-    lowering: Lowering = Lowering()
-
-    def __post_init__(self) -> None:
-        """Reject a declaration that contradicts itself, naming the field and what it lacks."""
-        where = f"spec {self.name!r}"
-        if not re.fullmatch(r"[a-z][a-z0-9_]*", self.name):
-            raise SpecError(f"{where}: a name is lower-case words joined by underscores")
-        if not self.bounds:
-            raise SpecError(f"{where} has no bounds: declare one for each output")
-        if not self.faults:
-            raise SpecError(f"{where} has no planted fault: add one that its checks must catch")
-        self._check_faults(where)
-        self._check_claim(where)
-        self._check_storage(where)
-        if self.lowering.alone and not self.lowering.supports:
-            raise SpecError(
-                f"{where}: its lowering is for no target at all: name those it supports"
-            )
-        for accepted in self.lowering.accepted:
-            if accepted.hazard not in HAZARDS or not accepted.because:
-                raise SpecError(
-                    f"{where}: an accepted hazard needs its reason and is one of "
-                    f"{', '.join(HAZARDS)}, not {accepted.hazard!r}"
-                )
-        for tolerated in self.tolerates:
-            if tolerated.kind not in VIOLATIONS or not tolerated.because:
-                raise SpecError(
-                    f"{where}: what it tolerates needs its reason and is one of "
-                    f"{', '.join(VIOLATIONS)}, not {tolerated.kind!r}"
-                )
-        for limit in self.limits:
-            if not (limit.because and limit.reproduction):
-                raise SpecError(f"{where}: a limit needs its reason and a reproduction")
-            if limit.lane not in LANES or limit.check not in CHECKS:
-                raise SpecError(
-                    f"{where}: a limit names lane {limit.lane!r} and check {limit.check!r}; there "
-                    f"are lanes {', '.join(LANES)} and checks {', '.join(CHECKS)}"
-                )
-
-    def _check_faults(self, where: str) -> None:
-        names = [fault.name for fault in self.faults]
-        if len(set(names)) != len(names):
-            raise SpecError(f"{where}: two planted faults share a name")
-        for fault in self.faults:
-            if fault.caught_by not in CHECKS:
-                known = ", ".join(CHECKS)
-                raise SpecError(
-                    f"{where}: fault {fault.name!r} names the check {fault.caught_by!r}; "
-                    f"there are {known}"
-                )
-            if not fault.lanes or not set(fault.lanes) <= set(LANES):
-                known = ", ".join(LANES)
-                raise SpecError(
-                    f"{where}: fault {fault.name!r} is for lanes {fault.lanes}; there are {known}"
-                )
-            if set(fault.lanes) != set(LANES) and not fault.because:
-                raise SpecError(f"{where}: fault {fault.name!r} leaves out a lane without a reason")
-
-    def _check_claim(self, where: str) -> None:
-        claim = self.reproducible
-        if claim.runs < 2:
-            raise SpecError(f"{where}: reproducibility needs at least 2 runs, got {claim.runs}")
-        unknown = sorted((claim.outputs | claim.varies) - set(self.bounds))
-        if unknown:
-            raise SpecError(f"{where}: its bitwise claim names {unknown[0]!r}, which has no bound")
-        if claim.varies and claim.control is None:
-            raise SpecError(f"{where}: its bitwise claim says what varies but has no control")
-        shown = [f for f in self.faults if f.name == claim.shown_by]
-        if not shown and (claim.control is None or claim.shown_by is not None):
-            raise SpecError(
-                f"{where}: its bitwise claim names neither a control nor one of its planted faults"
-            )
-        if shown and shown[0].caught_by != "reproducibility":
-            raise SpecError(
-                f"{where}: {claim.shown_by!r} shows the bitwise claim, so the check that catches it "
-                "must be reproducibility"
-            )
-
-    def _check_storage(self, where: str) -> None:
-        storage = self.storage
-        if storage is None:
-            return
-        for what, named in (("point", storage.points), ("output", storage.outputs)):
-            if isinstance(named, str) or not named:
-                raise SpecError(
-                    f"{where}: its storage model needs a tuple of {what}s, got {named!r}"
-                )
-            if len(set(named)) != len(named):
-                raise SpecError(f"{where}: its storage model names a {what} twice: {named}")
-        foreign = sorted(storage.public - set(storage.points))
-        if foreign:
-            raise SpecError(
-                f"{where}: its storage model calls {foreign[0]!r} public, which is none of its points "
-                f"{', '.join(storage.points)}"
-            )
-        unknown = [name for name in storage.outputs if name not in self.bounds]
-        if unknown:
-            raise SpecError(
-                f"{where}: its storage model answers {unknown[0]!r}, which has no bound; there are "
-                f"{', '.join(self.bounds)}"
-            )
+    lowering: Lowering = field(default_factory=Lowering)
 
     def strategy(self, scale: Scale) -> SearchStrategy[Any]:
         """The strategy of cases, as large as `scale` says; SpecError when `cases` makes none."""
@@ -361,3 +152,159 @@ class KernelSpec:
     def left_out(self, params: Params) -> frozenset[str]:
         """The outputs that the configuration `params` leaves unwritten."""
         return self.unwritten(params) if self.unwritten else frozenset()
+
+
+def find_mistakes(spec: KernelSpec, checks: Collection[str]) -> tuple[str, ...]:
+    """Everything that is wrong with `spec`, a sentence each; empty for a sound one.
+
+    `checks` are the names of the checks that there are.
+    """
+    wrong = {name: list(inspect(name, getattr(spec, name))) for name, inspect in _FIELDS.items()}
+    found = [sentence for sentences in wrong.values() for sentence in sentences]
+    for fields, compare in _RELATIONS:
+        # A field that holds what it must not says nothing of the others.
+        if not any(wrong[name] for name in fields):
+            found += compare(spec)
+    faults = () if wrong["faults"] else spec.faults
+    limits = () if wrong["limits"] else spec.limits
+    return (*found, *_misnamed_checks(faults, limits, sorted(checks)))
+
+
+def _misnamed_checks(
+    faults: Iterable[Fault], limits: Iterable[Limit], checks: Sequence[str]
+) -> Iterator[str]:
+    for fault in faults:
+        yield from inspect_choice(f"fault {fault.name!r}: caught_by", fault.caught_by, checks)
+    for limit in limits:
+        yield from inspect_choice(f"limit on lane {limit.lane}: check", limit.check, checks)
+
+
+def _inspect_name(field: str, value: object) -> Iterator[str]:
+    if not isinstance(value, str) or not re.fullmatch(r"[a-z][a-z0-9_]*", value):
+        yield f"{field} must be lower-case words joined by underscores, got {show(value)}"
+
+
+def _inspect_case(field: str, value: object) -> Iterator[str]:
+    if not isinstance(value, type) or not is_dataclass(value):
+        yield f"{field} must be the dataclass of the cases, got {show(value)}"
+
+
+def _inspect_bounds(field: str, value: object) -> Iterator[str]:
+    if not isinstance(value, Mapping) or not value:
+        yield f"{field} must be a dict with a bound for each output, got {show(value)}"
+        return
+    for output, bound in value.items():
+        if isinstance(bound, type) or not hasattr(bound, "judge"):
+            yield f"{field}[{output!r}] must be a bound, such as exact_bits(), got {show(bound)}"
+
+
+def _inspect_faults(field: str, value: object) -> Iterator[str]:
+    yield from inspect_tuple(field, value, Fault)
+    if value == ():
+        yield f"{field} is empty: plant at least one that a check must catch"
+
+
+def _inspect_refuses(field: str, value: object) -> Iterator[str]:
+    if isinstance(value, type):
+        yield f"{field} must be a tuple of exception types, got {value.__name__}: write a tuple of it"
+    elif not isinstance(value, (tuple, list)) or not all(
+        isinstance(kind, type) and issubclass(kind, Exception) for kind in value
+    ):
+        yield f"{field} must be a tuple of exception types, got {show(value)}"
+
+
+def _inspect_part(
+    field: str, value: object, kind: type, *, optional: bool = False
+) -> Iterator[str]:
+    if not isinstance(value, kind) and not (optional and value is None):
+        yield f"{field} must be {kind.__name__}(...), got {show(value)}"
+
+
+def _inspect_flag(field: str, value: object) -> Iterator[str]:
+    if not isinstance(value, bool):
+        yield f"{field} must be True or False, got {show(value)}"
+
+
+def _inspect_launches(field: str, value: object) -> Iterator[str]:
+    if not isinstance(value, Mapping):
+        yield f"{field} must be a dict of numbers by family of lanes, got {show(value)}"
+        return
+    for lane, count in value.items():
+        yield from inspect_choice(field, lane, LANES)
+        yield from inspect_count(f"{field}[{lane!r}]", count, 1)
+
+
+_RUN = "(tensors, params) -> outputs"
+_maybe = partial(inspect_function, optional=True)
+_names = partial(inspect_names, what="names of tensors")
+# What each field must hold by itself.
+_FIELDS: dict[str, Callable[[str, Any], Iterator[str]]] = {
+    "name": _inspect_name,
+    "run": partial(inspect_function, signature=_RUN),
+    "case": _inspect_case,
+    "cases": partial(inspect_function, signature="() or (scale) -> strategy of cases"),
+    "oracle": partial(inspect_function, signature=_RUN),
+    "bounds": _inspect_bounds,
+    "faults": _inspect_faults,
+    "reproducible": partial(_inspect_part, kind=Bitwise),
+    "dtypes": partial(_maybe, signature="(tensors, params) -> the type of each output"),
+    "invariances": partial(inspect_tuple, kind=Invariance),
+    "strided": _names,
+    "inplace": _names,
+    "refuses": _inspect_refuses,
+    "limits": partial(inspect_tuple, kind=Limit),
+    "tolerates": partial(inspect_tuple, kind=Tolerated),
+    "unwritten": partial(_maybe, signature="params -> names of outputs"),
+    "capturable": _inspect_flag,
+    "must_not_recompile": partial(_maybe, signature="inputs -> other inputs"),
+    "launches": _inspect_launches,
+    "program": partial(_maybe, signature="(output, index, inputs) -> a program or tile in words"),
+    "elementwise": partial(_inspect_part, kind=Elementwise, optional=True),
+    "storage": partial(_inspect_part, kind=Storage, optional=True),
+    "lowering": partial(_inspect_part, kind=Lowering),
+}
+
+
+def _compare_names(spec: KernelSpec) -> Iterator[str]:
+    for what, parts in (("planted faults", spec.faults), ("invariances", spec.invariances)):
+        names = [part.name for part in parts]
+        for name in sorted({name for name in names if names.count(name) > 1}):
+            yield f"{names.count(name)} {what} are called {name!r}: give each a name of its own"
+
+
+def _compare_outputs(spec: KernelSpec) -> Iterator[str]:
+    claim, storage, cast = spec.reproducible, spec.storage, spec.elementwise
+    named = {
+        "reproducible: outputs": sorted(claim.outputs),
+        "reproducible: varies": sorted(claim.varies),
+        "storage: outputs": storage.outputs if storage is not None else (),
+        "elementwise: output": (cast.output,) if cast is not None else (),
+    }
+    for where, outputs in named.items():
+        for output in outputs:
+            if output not in spec.bounds:
+                known = ", ".join(spec.bounds)
+                yield f"{where} names {output!r}, which has no bound: there are {known}"
+
+
+def _compare_shown(spec: KernelSpec) -> Iterator[str]:
+    faults = {fault.name: fault for fault in spec.faults}
+    shown = spec.reproducible.shown_by
+    if shown is None:
+        return
+    if shown not in faults:
+        known = ", ".join(repr(name) for name in faults)
+        yield f"reproducible: shown_by names {shown!r}, which is no planted fault: choose from {known}"
+    elif faults[shown].caught_by != "reproducibility":
+        yield (
+            f"reproducible: shown_by names {shown!r}, which {faults[shown].caught_by} catches: name a "
+            "fault that reproducibility catches"
+        )
+
+
+# What fields say of each other, and the fields that it is asked of.
+_RELATIONS: tuple[tuple[tuple[str, ...], Callable[[KernelSpec], Iterator[str]]], ...] = (
+    (("faults", "invariances"), _compare_names),
+    (("bounds", "reproducible", "storage", "elementwise"), _compare_outputs),
+    (("faults", "reproducible"), _compare_shown),
+)

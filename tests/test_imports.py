@@ -41,7 +41,9 @@ LIGHT: dict[str, tuple[str, ...]] = {
     "bitproof/plugin.py": ("pytest", "bitproof.options"),
     "harness/__init__.py": (),
     "harness/errors.py": (),
-    "harness/lanes/__init__.py": ("bitproof.harness.errors",),
+    "harness/lanes/__init__.py": ("bitproof.harness.errors", "bitproof.harness.targets.families"),
+    "harness/targets/__init__.py": (),
+    "harness/targets/families.py": (),
 }
 
 # Links are not followed: `bitproof` is its own few files, the other packages lie beside it.

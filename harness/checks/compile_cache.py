@@ -10,12 +10,12 @@ from bitproof.harness.spec import KernelSpec
 
 
 def check(spec: KernelSpec, inputs: Inputs, lane: Lane) -> Findings:
-    """One run, then one for each of the spec's resized inputs; triton's compilations are counted."""
-    assert spec.resized is not None
+    """One run, then one for each of the inputs that must not recompile; compilations are counted."""
+    assert spec.must_not_recompile is not None
     lane.run(spec, inputs, Variation())
     shapes = {name: tuple(tensor.shape) for name, tensor in inputs.tensors.items()}
     findings = []
-    for other in spec.resized(inputs):
+    for other in spec.must_not_recompile(inputs):
         compiled = lane.run(spec, other, Variation()).compiled
         if compiled:
             changed = ", ".join(
@@ -31,6 +31,6 @@ CHECK = Check(
     name="compile_cache",
     judge=check,
     launches=lambda spec: 2,
-    applies=lambda spec: spec.resized is not None,
+    applies=lambda spec: spec.must_not_recompile is not None,
     lacking="compiles nothing",
 )

@@ -70,11 +70,11 @@ def run(
         outcomes.append(result.outcome)
     if fault is not None:
         defects = [name for name, one in zip(names, outcomes, strict=True) if one.is_defect]
-        click.echo(tell_caught(found, names, defects, here))
+        click.echo(describe_catch(found, names, defects, here))
     return exit_status(outcomes)
 
 
-def tell_caught(found: Found, tried: Sequence[str], defects: Sequence[str], lane: Lane) -> str:
+def describe_catch(found: Found, tried: Sequence[str], defects: Sequence[str], lane: Lane) -> str:
     """Whether the check that the planted fault names has caught it."""
     fault = next(one for one in found.spec.faults if one.name == found.fault)
     if fault.caught_by in defects:

@@ -14,31 +14,39 @@ from bitproof.harness import lanes
 def run(
     names: Sequence[str], *, specs: Sequence[str], lane: str | None, sweepable: bool, as_json: bool
 ) -> int:
-    """Print the kernels of `specs`, the built-in ones where none are named; all, or those `names`."""
-    lanes.choose(lane)
-    from bitproof.harness.subjects.discovery import find
+    """Print the kernels of `specs`, the built-in ones where none are named; all, or those `names`.
 
-    found = find(specs, names)
+    Mistakes of a spec are printed in the place of what it claims, and the status is then 2.
+    """
+    lanes.choose(lane)
+    from bitproof.harness.subjects.discovery import locate, require_sound
+
+    found = every = locate(specs, names)
     if sweepable:
-        found = tuple(item for item in found if item.spec.elementwise is not None)
+        found = tuple(item for item in every if not item.mistakes and item.spec.elementwise)
         if not as_json:
             for item in found:
                 click.echo(item.spec.name)
+            require_sound(every)
             return 0
     kernels = [_plain(item, detailed=bool(names)) for item in found]
     if as_json:
         click.echo(json.dumps(kernels, indent=2))
-        return 0
-    for kernel in kernels:
-        for line in _lines(kernel):
-            click.echo(line)
-    return 0
+    else:
+        for kernel in kernels:
+            for line in _lines(kernel):
+                click.echo(line)
+    return 2 if any(item.mistakes for item in every) else 0
 
 
 def _lines(kernel: dict[str, Any]) -> Iterator[str]:
-    from bitproof.harness.vocabulary import LANES
+    from bitproof.harness.targets.families import LANES
 
     yield f"{kernel['kernel']}  ({kernel['spec']})"
+    for mistake in kernel["mistakes"]:
+        yield f"  mistake {mistake}"
+    if kernel["mistakes"]:
+        return
     yield f"  checks  {', '.join(kernel['checks'])}"
     for tensor in kernel.get("tensors", ()):
         kinds = " or ".join(tensor["dtypes"])
@@ -62,9 +70,11 @@ def _plain(found: Any, *, detailed: bool) -> dict[str, Any]:
     from bitproof.harness import checks
 
     spec = found.spec
+    named = {"kernel": spec.name, "spec": found.reference, "mistakes": list(found.mistakes)}
+    if found.mistakes:
+        return named
     return {
-        "kernel": spec.name,
-        "spec": found.reference,
+        **named,
         "checks": list(checks.names(spec)),
         **(_inputs(spec) if detailed else {}),
         "claims": _claims(spec),

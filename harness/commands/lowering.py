@@ -23,17 +23,19 @@ def run(
 ) -> int:
     """Print a report on each kernel and target, and a table of all where there are several.
 
-    What a kernel is not for is read only where the kernel is named.
+    What a kernel is not for is read only where the kernel is named. Raises SpecError, once all others
+    are read, for specs that have mistakes.
     """
     lanes.choose("interpreter")  # this process compiles nothing: its workers do
     from bitproof.harness.lowering import report
     from bitproof.harness.lowering.compile import readings
-    from bitproof.harness.subjects.discovery import find
+    from bitproof.harness.subjects.discovery import locate, require_sound
     from bitproof.harness.subjects.planting import with_fault
     from bitproof.harness.targets.architectures import listed
 
     names = listed(targets)
-    found = [with_fault(kernel, fault) for kernel in find(specs, kernels)]
+    every = locate(specs, kernels)
+    found = [with_fault(kernel, fault) for kernel in every if not kernel.mistakes]
     by_name = {kernel.spec.name: kernel.spec for kernel in found}
     wanted = [
         (kernel, name)
@@ -58,6 +60,7 @@ def run(
             click.echo("\n".join(report.lines(each)))
         if len(judged) > 1:
             _table(*report.table(judged))
+    require_sound(every)
     return int(
         any(each.outcome.is_defect or each.outcome is Outcome.NOT_DEMONSTRATED for each in judged)
     )

@@ -13,11 +13,13 @@ import sys
 from typing import TYPE_CHECKING
 
 from bitproof.harness.errors import EnvironmentUnfit, UsageError
+from bitproof.harness.targets.families import LANES, family
 
 if TYPE_CHECKING:
     from bitproof.harness.lanes.base import Lane
 
-NAMES = ("cuda", "interpreter")
+__all__ = ["choose", "family", "gpus", "present"]
+
 # The cuda lane with another target's code: see `harness.lanes.foreign`.
 _FOREIGN = re.compile(r"cuda:sm_\d+")
 _VARIABLE = "BITPROOF_LANE"
@@ -31,9 +33,9 @@ def choose(name: str | None = None) -> str:
     cuda or when triton was imported in the other mode already.
     """
     wanted = name or os.environ.get(_VARIABLE) or ("cuda" if gpus() else "interpreter")
-    if wanted not in NAMES and not _FOREIGN.fullmatch(wanted):
+    if wanted not in LANES and not _FOREIGN.fullmatch(wanted):
         raise UsageError(
-            f"unknown lane {wanted!r}: choose one of {', '.join(NAMES)}, or cuda:sm_89 for that "
+            f"unknown lane {wanted!r}: choose one of {', '.join(LANES)}, or cuda:sm_89 for that "
             "target's code on the present card"
         )
     if family(wanted) == "cuda" and not gpus():
@@ -52,11 +54,6 @@ def choose(name: str | None = None) -> str:
     os.environ["TRITON_INTERPRET"] = interpreting
     os.environ.setdefault("TRITON_DEFAULT_FP_FUSION", "1")
     return wanted
-
-
-def family(name: str) -> str:
-    """The lane that `name` is a kind of, by which specs speak of it: "cuda" for "cuda:sm_89" too."""
-    return name.partition(":")[0]
 
 
 def named_assembler() -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 class Hazard:
     """One hazard at one place of the source.
 
-    name         one of `harness.spec.HAZARDS`
+    name         one of `harness.targets.hazards.HAZARDS`
     function     the compiled kernel it is in
     source       "file:line" in the kernel's source, "" where the compiler kept none
     instruction  the machine instructions that show it

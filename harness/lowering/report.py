@@ -10,13 +10,11 @@ from typing import Any
 
 import msgspec
 
-from bitproof.harness.errors import SpecError
 from bitproof.harness.lowering.findings import Hazard, Reading
 from bitproof.harness.lowering.rules.table import RULES
 from bitproof.harness.outcomes import Outcome
 from bitproof.harness.report.summary import Entry
-from bitproof.harness.spec import Accepted, KernelSpec, Lowering
-from bitproof.harness.targets.architectures import ALL
+from bitproof.harness.spec import Accepted, KernelSpec
 
 _BY_NAME = {rule.name: rule for rule in RULES}
 _UNKNOWN = "not analysed"
@@ -58,11 +56,8 @@ class Judged:
 
 
 def judge(reading: Reading, spec: KernelSpec) -> Judged:
-    """Part the hazards of `reading` into those that `spec` accepts and the others.
-
-    Raises SpecError where the spec's declaration names a target that does not exist.
-    """
-    declared = _declared(spec)
+    """Part the hazards of `reading` into those that `spec` accepts and the others."""
+    declared = spec.lowering
     accepted, undeclared = [], []
     for hazard in reading.hazards:
         because = _accepting(hazard, reading.target, spec)
@@ -84,16 +79,6 @@ def judge(reading: Reading, spec: KernelSpec) -> Judged:
     return Judged(
         reading=reading, outcome=outcome, undeclared=tuple(undeclared), accepted=tuple(accepted)
     )
-
-
-def _declared(spec: KernelSpec) -> Lowering:
-    declared = spec.lowering
-    named = {*declared.supports, *(name for each in declared.accepted for name in each.targets)}
-    if unknown := sorted(named - {*ALL}):
-        raise SpecError(
-            f"spec {spec.name!r}: its lowering names {unknown[0]!r}: choose from {', '.join(ALL)}"
-        )
-    return declared
 
 
 def _accepting(hazard: Hazard, target: str, spec: KernelSpec) -> Accepted | None:
@@ -164,11 +149,8 @@ def entry(judged: Judged) -> Entry:
 
 
 def excluded(spec: KernelSpec, target: str) -> Entry | None:
-    """The verdict, unsupported, on a target that the spec is not for; None where it has to be read.
-
-    Raises SpecError where the spec's declaration names a target that does not exist.
-    """
-    declared = _declared(spec)
+    """The verdict, unsupported, on a target that the spec is not for; None where it has to be read."""
+    declared = spec.lowering
     if not declared.alone or target in declared.supports:
         return None
     because = f"{spec.name} is for {', '.join(declared.supports)} alone"

@@ -1,4 +1,7 @@
-"""Finds specs: this project's own kernels by path, anybody's by module, `module:NAME` or file."""
+"""Finds specs: this project's own kernels by path, anybody's by module, `module:NAME` or file.
+
+What is wrong with a spec is gathered here, all of it at once, and keeps no other spec from being found.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +11,16 @@ import importlib
 import importlib.util
 import pkgutil
 import sys
+import traceback
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from bitproof.harness.errors import BitproofError, UsageError, one_line
-from bitproof.harness.spec import KernelSpec
+from bitproof.harness.errors import BitproofError, SpecError, UsageError, one_line
+from bitproof.harness.spec import KernelSpec, find_mistakes
+from bitproof.harness.vocabulary import CHECKS
 
 # What a record of a built-in kernel names: its name tells which one, wherever its file comes to lie.
 BUILT_IN = "bitproof.kernels"
@@ -40,12 +45,14 @@ class Found:
     """A spec and where it is: `reference` is what `--spec` takes, and what a record names.
 
     `fault` names what was planted in it, None for the spec as it is declared.
+    `mistakes` are sentences on what is wrong with the spec; one that has any is not judged.
     """
 
     spec: KernelSpec
     reference: str
     module: ModuleType
     fault: str | None = None
+    mistakes: tuple[str, ...] = ()
 
     def with_runs(self, runs: int) -> Found:
         """The same, its reproducibility judged over `runs` runs; SpecError below 2."""
@@ -54,21 +61,44 @@ class Found:
 
 
 def find(references: Sequence[str] = (), kernels: Iterable[str] = ()) -> tuple[Found, ...]:
-    """The specs of `references` (the built-in ones where none are given), sorted by name.
+    """The specs that `locate` finds; SpecError with every mistake of those that are not sound."""
+    found = locate(references, kernels)
+    require_sound(found)
+    return found
+
+
+def require_sound(found: Iterable[Found]) -> None:
+    """SpecError that tells every mistake of each of `found`, if there are any."""
+    told = [describe_mistakes(item) for item in found if item.mistakes]
+    if told:
+        raise SpecError("\n".join(told))
+
+
+def describe_mistakes(found: Found) -> str:
+    """What is wrong with a spec: one line where it is one mistake, a paragraph otherwise."""
+    where = f"spec {found.spec.name!r} ({found.reference})"
+    if len(found.mistakes) == 1:
+        return f"{where}: {found.mistakes[0]}"
+    return "\n  ".join([f"{where} has {len(found.mistakes)} mistakes:", *found.mistakes])
+
+
+def locate(references: Sequence[str] = (), kernels: Iterable[str] = ()) -> tuple[Found, ...]:
+    """The specs of `references` (the built-in ones where none are given), sorted by name, sound or not.
 
     `kernels` narrows to those names. Raises UsageError for a reference that cannot be imported or holds
-    no spec, for two specs of one name, and for a name in `kernels` that nothing declares.
+    no spec, for two specs of one name, and for a name in `kernels` that nothing declares; SpecError for
+    a declaration that rejects itself while its file is imported.
     """
+    wanted = set(kernels)
     found = [item for reference in references or (BUILT_IN,) for item in load(reference)]
     by_name: dict[str, Found] = {}
     for item in found:
-        earlier = by_name.setdefault(item.spec.name, item)
-        if earlier.spec is not item.spec:
+        earlier = by_name.setdefault(str(item.spec.name), item)
+        if earlier.spec is not item.spec and (not wanted or item.spec.name in wanted):
             raise UsageError(
                 f"two specs are called {item.spec.name!r}: in {earlier.reference} and "
                 f"{item.reference}; rename one"
             )
-    wanted = set(kernels)
     for name in sorted(wanted):
         if name not in by_name:
             known = ", ".join(sorted(by_name)) or "none"
@@ -98,7 +128,12 @@ def load(reference: str) -> list[Found]:
         )
     if not declared:
         raise UsageError(f"--spec {reference}: no KernelSpec in that module; declare one as SPEC")
-    return [Found(spec=spec, reference=target, module=_home(spec, module)) for spec in declared]
+    return [_found(spec, target, module) for spec in declared]
+
+
+def _found(spec: KernelSpec, reference: str, module: ModuleType) -> Found:
+    home = _home(spec, module)
+    return Found(spec=spec, reference=reference, module=home, mistakes=find_mistakes(spec, CHECKS))
 
 
 def _was_built_in(target: str) -> bool:
@@ -150,6 +185,8 @@ def _from_name(name: str) -> ModuleType:
                 f"--spec {name}: no module of that name; install its package or give a .py file"
             ) from error
         raise UsageError(f"--spec {name}: importing it needs {missing!r}; install that") from error
+    except SpecError as error:
+        raise _placed(error) from error
     except BitproofError:
         raise
     except (Exception, SystemExit) as error:
@@ -165,10 +202,25 @@ def _from_file(path: Path) -> ModuleType:
         return sys.modules[name]
     try:
         return import_file(name, path)
+    except SpecError as error:
+        raise _placed(error) from error
     except BitproofError:
         raise
     except (Exception, SystemExit) as error:
         raise _unimportable(str(path), error) from error
+
+
+_DATACLASSES = Path(dataclasses.__file__).resolve()
+
+
+def _placed(error: SpecError) -> SpecError:
+    """The same with the line on which the declaration is written that rejected itself."""
+    harness = Path(__file__).resolve().parents[1]
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        file = Path(frame.filename).resolve()
+        if file.is_file() and not file.is_relative_to(harness) and file != _DATACLASSES:
+            return SpecError(f"{frame.filename}:{frame.lineno}: {error}")
+    return error
 
 
 def _unimportable(reference: str, error: BaseException) -> UsageError:
@@ -198,10 +250,7 @@ def _built_in() -> list[Found]:
     found = []
     for place in sorted(pkgutil.walk_packages(package.__path__, f"{BUILT_IN}."), key=_by_name):
         module = importlib.import_module(place.name)
-        found += [
-            Found(spec=spec, reference=BUILT_IN, module=_home(spec, module))
-            for spec in _declared(module)
-        ]
+        found += [_found(spec, BUILT_IN, module) for spec in _declared(module)]
     return found
 
 

@@ -22,8 +22,9 @@ from pathlib import Path
 from types import ModuleType
 
 from bitproof.harness.errors import BitproofError, SpecError, UsageError, one_line
-from bitproof.harness.spec import Fault, KernelSpec
-from bitproof.harness.subjects.discovery import BUILT_IN, Found, import_file
+from bitproof.harness.spec import Fault, KernelSpec, find_mistakes
+from bitproof.harness.subjects.discovery import BUILT_IN, Found, import_file, require_sound
+from bitproof.harness.vocabulary import CHECKS
 
 
 def with_fault(found: Found, name: str | None) -> Found:
@@ -44,7 +45,7 @@ def plant(found: Found, fault: Fault) -> KernelSpec:
     """`found`'s spec with `fault` planted.
 
     Raises SpecError when the edit does not apply exactly once within the part it names, or when what it
-    leaves cannot be imported.
+    leaves cannot be imported or is no sound spec.
     """
     where = f"spec {found.spec.name!r}"
     try:
@@ -63,7 +64,9 @@ def plant(found: Found, fault: Fault) -> KernelSpec:
     except Exception as error:
         text = f"{type(error).__name__}: {one_line(error)}"
         raise SpecError(f"{where}: fault {fault.name!r} cannot be imported: {text}") from error
-    return _same_spec(edited, found.spec)
+    spec = _same_spec(edited, found.spec)
+    require_sound([dataclasses.replace(found, spec=spec, mistakes=find_mistakes(spec, CHECKS))])
+    return spec
 
 
 def edit(source: str, fault: Fault, *, where: str) -> str:

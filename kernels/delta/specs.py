@@ -95,7 +95,7 @@ _forward = partial(
     case=DeltaCase,
     refuses=(ValueError,),
     capturable=True,
-    resized=invariances.resized,
+    must_not_recompile=invariances.resized,
     program=invariances.program,
     lowering=_LOWERING,
 )

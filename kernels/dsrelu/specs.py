@@ -51,7 +51,7 @@ _dsrelu = partial(
     program=invariances.program,
     lowering=_LOWERING,
     unwritten=_unwritten,
-    resized=invariances.resized,
+    must_not_recompile=invariances.resized,
 )
 _deterministic = partial(
     _dsrelu,

@@ -252,6 +252,39 @@ def test_a_specs_own_mistake_is_one_sentence(run: Run) -> None:
     assert not Path(".bitproof/failures").exists()
 
 
+MISTAKEN = RIGHT + "SPEC_2 = variant(name='bad', bounds={}, strided='x')\n"
+ALL_OF_BAD = [
+    "spec 'bad' (their_specs.py) has 2 mistakes:",
+    "  bounds must be a dict with a bound for each output, got {} (dict)",
+    "  strided must be a frozenset of names of tensors, got 'x': write frozenset({'x'})",
+]
+
+
+def test_a_spec_with_mistakes_fails_once_and_blocks_no_other(run: Run) -> None:
+    """The others are judged, the bad one is one failing test of a paragraph, and the status is 1."""
+    result = run(MISTAKEN)
+    assert result.ret == 1
+    result.assert_outcomes(passed=3, failed=1, skipped=1)
+    result.stdout.fnmatch_lines(["*_ spec[[]bad[]] _*", *ALL_OF_BAD], consecutive=True)
+    assert {entry["kernel"] for entry in _summary()["entries"]} == {"right"}
+    collected = run(MISTAKEN, "--collect-only", "-q").stdout.lines
+    assert [line for line in collected if "bad" in line] == ["spec[bad]"]
+
+
+def test_a_spec_with_mistakes_is_told_only_where_it_is_asked_for(run: Run) -> None:
+    """Neither beside another kernel's name nor beside another's tests."""
+    assert run(MISTAKEN, "--kernel", "right").ret == 0
+    assert run(MISTAKEN, "-k", "right").ret == 0
+
+
+def test_a_run_without_a_sound_spec_does_not_begin(run: Run) -> None:
+    """Exit 4, with every mistake, where the only spec or the only one that is named has some."""
+    result = run(MISTAKEN, "--kernel", "bad")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    first, *rest = ALL_OF_BAD
+    result.stderr.fnmatch_lines([f"ERROR: {first}", *rest], consecutive=True)
+
+
 def test_a_library_that_flushes_subnormals_is_named(run: Run) -> None:
     """Instead of verdicts that nobody could trust."""
     try:

@@ -1,6 +1,6 @@
 """The hazards, as data: what each is called, what it means, where to read on, and how it is found.
 
-To add one: a name in `harness.spec.HAZARDS`, an entry here, and in `tests/harness/lowering` a kernel that
+To add one: a name in `harness.targets.hazards`, an entry here, and in `tests/harness/lowering` a kernel that
 shows it and one that does not.
 """
 
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from bitproof.harness.lowering.rules import computing, converting
 from bitproof.harness.lowering.rules.evidence import Evidence, Subject
-from bitproof.harness.vocabulary import HAZARDS
+from bitproof.harness.targets.hazards import HAZARDS
 
 
 @dataclass(frozen=True, kw_only=True)

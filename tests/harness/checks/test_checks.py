@@ -216,7 +216,7 @@ def test_costs_count_launches() -> None:
 def test_invariances_apply_to_specs_that_declare_some() -> None:
     """The other checks apply to every spec."""
     assert checks.names(SPEC) == ("agreement", "memory", "reproducibility", "streams")
-    full = variant(invariances=(alone(),), resized=lambda inputs: (), capturable=True)
+    full = variant(invariances=(alone(),), must_not_recompile=lambda inputs: (), capturable=True)
     assert checks.names(full) == CHECKS
 
 
@@ -237,6 +237,6 @@ def test_what_a_configuration_leaves_unwritten_is_compared_by_no_check() -> None
 @pytest.mark.parametrize("check", ["compile_cache", "graphs", "streams"])
 def test_a_lane_without_a_gpu_says_what_it_lacks(check: str) -> None:
     """Neither streams, graphs nor compiled variants exist there: unsupported, with the reason."""
-    findings = checked(check, variant(resized=lambda inputs: ()))
+    findings = checked(check, variant(must_not_recompile=lambda inputs: ()))
     assert findings.outcome is Outcome.UNSUPPORTED
     assert findings.reason.startswith("lane interpreter ")

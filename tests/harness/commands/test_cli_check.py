@@ -171,10 +171,26 @@ def test_a_fault_of_cards_is_to_be_caught_by_another_targets_code_as_well() -> N
 
     def told(lane: str) -> str:
         here = plain.PlainLane(name=lane)
-        return check.tell_caught(
+        return check.describe_catch(
             dataclasses.replace(found, fault=fault.name), [fault.caught_by], [], here
         )
 
     assert told("cuda:sm_89") == told("cuda")
     assert told("cuda:sm_89").endswith(f"was NOT caught by {fault.caught_by}, which is to catch it")
     assert told("interpreter").endswith("on cuda only: the interpreter has no such instruction")
+
+
+def test_a_spec_with_mistakes_blocks_no_other_kernel(bitproof: Bitproof, tmp_path: Path) -> None:
+    """Another one of its file is judged; of itself every mistake is told, and nothing is judged."""
+    path = tmp_path / "mistaken.py"
+    path.write_text(
+        "from tests.harness.plain import variant\n"
+        "GOOD = variant(name='good')\n"
+        "BAD = variant(name='bad', bounds={}, strided='x')\n"
+    )
+    assert bitproof("check", "good", "--spec", str(path), *FEW).exit_code == 0
+    bad = bitproof("check", "bad", "--spec", str(path), *FEW)
+    assert (bad.exit_code, bad.stdout) == (2, "")
+    first, *rest = bad.stderr.splitlines()
+    assert first == f"bitproof: spec 'bad' ({path}) has 2 mistakes:"
+    assert len(rest) == 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 from tests.harness.command_line import NARROWING, PAIR, Bitproof, refused
 
@@ -33,6 +34,34 @@ def test_list_says_of_a_named_kernel_what_it_takes(bitproof: Bitproof) -> None:
     assert [tensor["required"] for tensor in kernel["tensors"]] == [True, True]
     assert "tensor" not in bitproof("list", "--spec", PAIR).stdout
     refused(bitproof("list", "scale_ad", "--spec", PAIR), "scale_ad")
+
+
+MISTAKEN = """
+from tests.harness.narrowing import SPEC
+from tests.harness.plain import variant
+
+BAD = variant(name="bad", bounds={}, strided="x")
+"""
+
+
+def test_list_shows_the_mistakes_of_a_spec(bitproof: Bitproof, tmp_path: Path) -> None:
+    """In the place of its claims, beside the other kernels, and with status 2."""
+    path = tmp_path / "mistaken.py"
+    path.write_text(MISTAKEN)
+    told = bitproof("list", "--spec", str(path))
+    assert told.exit_code == 2
+    first, second, third, *rest = told.stdout.splitlines()
+    assert first == f"bad  ({path})"
+    assert second == "  mistake bounds must be a dict with a bound for each output, got {} (dict)"
+    assert third.startswith("  mistake strided must be a frozenset of names of tensors, got 'x'")
+    assert rest[0] == f"narrowed  ({path})"
+    bad, narrowed = json.loads(bitproof("list", "--spec", str(path), "--json").stdout)
+    assert (bad["kernel"], len(bad["mistakes"])) == ("bad", 2)
+    assert (narrowed["kernel"], narrowed["mistakes"]) == ("narrowed", [])
+    assert bitproof("list", "narrowed", "--spec", str(path)).exit_code == 0
+    sweepable = bitproof("list", "--spec", str(path), "--sweepable")
+    assert (sweepable.exit_code, sweepable.stdout) == (2, "narrowed\n")
+    assert sweepable.stderr.startswith(f"bitproof: spec 'bad' ({path}) has 2 mistakes:")
 
 
 def test_a_spec_that_is_not_there_is_one_sentence(bitproof: Bitproof) -> None:

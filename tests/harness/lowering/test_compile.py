@@ -238,6 +238,22 @@ def command(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
+def test_the_command_reads_on_past_a_spec_with_mistakes(tmp_path: Path) -> None:
+    """The others are reported; then the mistakes are told, with status 2."""
+    specs = tmp_path / "mistaken.py"
+    specs.write_text(
+        "from tests.harness.plain import variant\n"
+        "SPEC = variant(name='right')\n"
+        "BAD = variant(name='bad', launches=3)\n"
+    )
+    told = command("--targets", "sm_90", "--spec", str(specs), folder=tmp_path)
+    assert told.returncode == 2
+    assert told.stdout.startswith("right for sm_90, triton ")
+    assert told.stderr.splitlines()[-1].startswith(
+        f"bitproof: spec 'bad' ({specs}): launches must be a dict"
+    )
+
+
 def test_the_command_reports_and_exits_by_what_it_found(tmp_path: Path) -> None:
     """1 with a hazard at its line, 0 where there is none, 2 for a target that is not known."""
     spec = ("--spec", str(KERNELS))

@@ -7,7 +7,6 @@ from collections.abc import Callable
 
 import pytest
 
-from bitproof.harness.errors import SpecError
 from bitproof.harness.lowering import report
 from bitproof.harness.lowering.emulator.memory import NotModelled
 from bitproof.harness.lowering.findings import Reading
@@ -17,7 +16,7 @@ from bitproof.harness.lowering.rules.evidence import Subject
 from bitproof.harness.outcomes import Outcome
 from bitproof.harness.spec import Accepted, Lowering
 from bitproof.harness.subjects.discovery import Found
-from bitproof.harness.vocabulary import HAZARDS
+from bitproof.harness.targets.hazards import HAZARDS
 from tests.harness.lowering.hazards import PAIRS
 
 Read = Callable[[str, str], Reading]
@@ -93,27 +92,6 @@ def test_a_kernel_for_some_targets_alone_is_unsupported_on_others(
     assert entry is not None
     assert (entry.check, entry.outcome) == ("lowering for sm_80", Outcome.UNSUPPORTED)
     assert entry.reasons == ["adds is for sm_90 alone"]
-    misspelt = dataclasses.replace(spec, lowering=Lowering(supports=("sm90",), alone=True))
-    with pytest.raises(SpecError, match=r"names 'sm90': choose from sm_80, sm_86"):
-        report.excluded(misspelt, "sm_90")
-    with pytest.raises(SpecError, match="for no target at all"):
-        dataclasses.replace(spec, lowering=Lowering(alone=True))
-
-
-@pytest.mark.parametrize(
-    "declared",
-    [
-        Lowering(supports=("sm_90", "sm90")),
-        Lowering(accepted=(Accepted(hazard="ties away", because="x", targets=("sm90",)),)),
-    ],
-)
-def test_a_declaration_of_no_target_is_named(
-    kernel: Callable[[str], Found], declared: Lowering
-) -> None:
-    """A misspelt target would never fail; it is one sentence with those that exist."""
-    spec = dataclasses.replace(kernel("adds").spec, lowering=declared)
-    with pytest.raises(SpecError, match=r"names 'sm90': choose from sm_80, sm_86"):
-        report.judge(Reading(kernel="adds", target="sm_90", triton="0"), spec)
 
 
 def test_an_accepted_hazard_no_longer_counts(read: Read, kernel: Callable[[str], Found]) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bitproof.harness.errors import UsageError
+from bitproof.harness.errors import SpecError, UsageError
 from bitproof.harness.subjects import discovery
 
 CHECKOUT = Path(__file__).resolve().parents[3]
@@ -134,11 +134,63 @@ def test_what_is_not_found_is_one_sentence(
     assert "\n" not in str(caught.value)
 
 
-def test_a_specs_own_error_is_kept(elsewhere: Path) -> None:
-    """What a spec says of itself when it is declared is not buried in an import error."""
-    _write(elsewhere, "unfit.py", "SPEC = variant(name='a', bounds={})\n")
-    with pytest.raises(Exception, match=r"^spec 'a' has no bounds: declare one for each output$"):
+def test_a_declarations_own_mistake_is_told_with_its_line(elsewhere: Path) -> None:
+    """What it says of itself is not buried in an import error, whether it is made anew or replaced."""
+    path = _write(
+        elsewhere,
+        "unfit.py",
+        "import dataclasses\nfrom bitproof.harness.spec import Lowering\n"
+        "RIGHT = Lowering(supports=('sm_90',))\n"
+        "WRONG = dataclasses.replace(RIGHT, supports=('sm90',))\n",
+    )
+    with pytest.raises(SpecError) as caught:
         discovery.find(["unfit"])
+    told = f"{path}:5: Lowering: supports names 'sm90': choose from sm_80, "
+    assert str(caught.value).startswith(told)
+    with pytest.raises(SpecError, match=r"unfit\.py:5: Lowering: supports names 'sm90'"):
+        discovery.find([str(path)])
+
+
+MISTAKEN = "GOOD = variant(name='good')\nBAD = variant(name='bad', bounds={}, strided='x')\n"
+ALL_OF_BAD = (
+    "spec 'bad' (mistaken) has 2 mistakes:\n"
+    "  bounds must be a dict with a bound for each output, got {} (dict)\n"
+    "  strided must be a frozenset of names of tensors, got 'x': write frozenset({'x'})"
+)
+
+
+def test_all_mistakes_of_a_spec_are_told_at_once(elsewhere: Path) -> None:
+    """Where it is asked for by name, or nothing narrows; each bad spec is a paragraph of its own."""
+    _write(elsewhere, "mistaken.py", MISTAKEN + "WORSE = variant(name='worse', launches=3)\n")
+    with pytest.raises(SpecError) as caught:
+        discovery.find(["mistaken"], ["bad"])
+    assert str(caught.value) == ALL_OF_BAD
+    with pytest.raises(SpecError) as caught:
+        discovery.find(["mistaken"])
+    assert str(caught.value) == (
+        f"{ALL_OF_BAD}\n"
+        "spec 'worse' (mistaken): launches must be a dict of numbers by family of lanes, got 3"
+    )
+
+
+def test_a_bad_spec_blocks_no_other(elsewhere: Path) -> None:
+    """The others of its file are found by name, and `locate` gives all of them with their mistakes."""
+    _write(elsewhere, "mistaken.py", MISTAKEN + "UNNAMED = variant(name=None)\n")
+    assert _names("mistaken", kernels=("good",)) == ["good"]
+    unnamed, bad, good = discovery.locate(["mistaken"])
+    assert [len(item.mistakes) for item in (unnamed, bad, good)] == [1, 2, 0]
+
+
+def test_two_of_a_name_block_no_other(elsewhere: Path) -> None:
+    """They are an error where one of them may be meant."""
+    _write(
+        elsewhere,
+        "twins.py",
+        "A = variant(name='a')\nTWIN = variant(name='a')\nB = variant(name='b')\n",
+    )
+    assert _names("twins", kernels=("b",)) == ["b"]
+    with pytest.raises(UsageError, match="two specs are called 'a'"):
+        discovery.find(["twins"], ["a", "b"])
 
 
 def test_a_broken_file_leaves_nothing_behind(elsewhere: Path) -> None:

@@ -193,6 +193,22 @@ def test_a_fault_that_cannot_be_imported_is_named(package: str) -> None:
         faults.plant(found, dataclasses.replace(here, new="['x'"))
 
 
+def test_a_fault_that_leaves_no_sound_spec_is_named(write: Write) -> None:
+    """An edit of what the spec is declared with: its mistakes are told."""
+    write(
+        "edited.py",
+        "from bitproof.harness.spec import Fault\n"
+        "from tests.harness.plain import FAULTS, variant\n"
+        "TENSORS = frozenset({'x'})\n"
+        "FAULT = Fault(name='no set', within='TENSORS', old=\"frozenset({'x'})\", new=\"'x'\",\n"
+        "              caught_by='memory')\n"
+        "SPEC = variant(name='edited', strided=TENSORS, faults=(*FAULTS, FAULT))\n",
+    )
+    (found,) = discovery.find(["edited"])
+    with pytest.raises(SpecError, match=r"spec 'edited' \(edited\): strided must be a frozenset"):
+        faults.plant(found, found.spec.faults[-1])
+
+
 def test_a_spec_must_stand_at_the_top_of_its_module() -> None:
     """Where an edited copy of the module can be asked for it."""
     hidden = dataclasses.replace(plain.SPEC, name="hidden")

@@ -1,0 +1,22 @@
+"""What other targets' code may do to a number: the names that specs accept and `harness.lowering` finds.
+
+`harness.lowering.rules.table` explains each and says how it is found.
+"""
+
+from __future__ import annotations
+
+HAZARDS = (
+    "approximation",
+    "contraction",
+    "float atomics",
+    "flushed subnormals",
+    "lost specials",
+    "not analysed",
+    "overflow policy",
+    "reduced products",
+    "rounding twice",
+    "ties away",
+    "undefined register",
+    "uninitialised store",
+    "wrong conversion",
+)
