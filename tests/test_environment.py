@@ -14,9 +14,8 @@ PACKAGES = ("bitproof", "harness", "kernels", "oracles", "properties")
 OTHERS = {
     "bitproof/suite.py": "starts a run: compile caches and cards of its workers",
     "harness/search/profiles.py": "the default profile of a run on a CI machine",
-    "harness/search/isolation.py": "the environment of its child processes",
-    "harness/lowering/compile.py": "the environment of its child processes, and what it has Triton use",
-    "harness/lowering/worker.py": "such a child process, before triton is imported",
+    "harness/processes/child.py": "what child processes inherit",
+    "harness/lowering/compile.py": "what its child processes read code with, as kept readings depend on it",
 }
 
 
