@@ -69,7 +69,7 @@ def test_a_sound_spec_has_no_mistakes() -> None:
         ({"run": None}, r"run must be a function \(tensors, params\) -> outputs, got None"),
         ({"case": 3}, "case must be the dataclass of the cases, got 3"),
         ({"case": int}, r"case must be the dataclass of the cases, got <class 'int'> \(type\)"),
-        ({"cases": 3}, r"cases must be a function \(\) -> strategy of cases, got 3"),
+        ({"cases": 3}, r"cases must be a function \(\) or \(scale\) -> strategy of cases, got 3"),
         ({"oracle": {}}, r"oracle must be a function .* got \{\} \(dict\)"),
         ({"bounds": {}}, r"bounds must be a dict with a bound for each output, got \{\} \(dict\)"),
         (

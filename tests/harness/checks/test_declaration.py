@@ -18,7 +18,7 @@ from bitproof.harness.outcomes import Finding, Findings, Outcome, judged
 from bitproof.harness.search import falsify
 from tests.harness.plain import CASE, PlainLane, checked, variant
 
-CHECKOUT = Path(__file__).resolve().parents[2]
+CHECKOUT = Path(__file__).resolve().parents[3]
 
 
 @pytest.mark.parametrize("name", vocabulary.CHECKS)
