@@ -37,11 +37,12 @@ class Block:
 
 @dataclass(kw_only=True)
 class Arena:
-    """The memory of one launch on `device`, filled with the byte `poison`."""
+    """The memory of one launch on `device`, filled with the byte `poison`; `memories` are torch's handles of it."""
 
     device: torch.device
     poison: int
     blocks: list[Block] = field(default_factory=list)
+    memories: set[int] = field(default_factory=set, init=False)
     _asked: int = field(default=0, init=False)
     _fresh: list[Tensor] = field(default_factory=list, init=False)
 
@@ -64,6 +65,7 @@ class Arena:
         start = GUARD + misalign * size
         total = -(-(start + extent * size + GUARD) // _ALIGN) * _ALIGN
         buffer = torch.full((total,), self.poison, dtype=torch.uint8, device=self.device)
+        self.memories.add(buffer.untyped_storage()._cdata)
         # Guard and alignment are multiples of any element's size, so that elements lie on a grid of them.
         whole, first = buffer.view(dtype), start // size
         # Two views: a launcher may turn, resize or re-seat the tensor it holds, not where it lay.
@@ -159,7 +161,10 @@ class Allocations(TorchFunctionMode):
             return view.requires_grad_(result.requires_grad)
 
     def _is_new(self, result: Tensor, arguments: Any) -> bool:
-        """Whether torch allocated `result` just now, as plain memory that can lie in an arena."""
+        """Whether torch allocated `result` just now, as plain memory that can lie in an arena.
+
+        What lies in the arena already was served while this mode was on the stack twice.
+        """
         if (
             result.device != self._arena.device
             or result.layout is not torch.strided
@@ -168,6 +173,8 @@ class Allocations(TorchFunctionMode):
         ):
             return False
         memory = result.untyped_storage()._cdata
+        if memory in self._arena.memories:
+            return False
         return all(memory != other.untyped_storage()._cdata for other in _tensors(arguments))
 
 

@@ -52,6 +52,7 @@ class InterpreterLane:
             watch=watch,
             fence=fence,
             fp_fusion=_fusion(),
+            poison=variation.poison,
             scratch={"config": inputs.launch.config},
         )
         with state.session(session):

@@ -28,6 +28,7 @@ SUBJECTS = (
     "numerics.dots",
     "numerics.storage",
     "access",
+    "hints",
     "launches",
     "supplements",
     "speed",
