@@ -37,7 +37,10 @@ class Block:
 
 @dataclass(kw_only=True)
 class Arena:
-    """The memory of one launch on `device`, filled with the byte `poison`; `memories` are torch's handles of it."""
+    """The memory of one launch on `device`, filled with the byte `poison`.
+
+    `memories` are torch's own handles of the buffers.
+    """
 
     device: torch.device
     poison: int

@@ -1,8 +1,9 @@
 """Keeps a torch function mode active where torch leaves it: inside backward passes and custom operators.
 
-While a mode handles a function, torch takes it off the stack, so that what the function itself calls in Python goes
-unseen. For nearly all functions that is their own business; autograd's engine and `torch.library` operators, however,
-run a launcher's code. Kernels registered with `torch.library.Library.impl` are out of reach: nothing lists them.
+While a mode handles a function, torch takes it off the stack, so that what the function calls in Python
+goes unseen. For nearly all functions that is their own business, but autograd's engine and operators of
+`torch.library` run a launcher's code. Kernels registered with `Library.impl` are out of reach: nothing lists
+them.
 """
 
 from __future__ import annotations

@@ -50,6 +50,8 @@ def overrun(x: Tensor, factor: float, far: bool) -> Tensor:
 
 
 def outcome(compute: Callable[[Tensor, float, bool], Tensor], wrong: bool) -> Any:
+    """What the memory check makes of a launcher that computes y so."""
+
     def run(tensors: Mapping[str, Tensor], params: Mapping[str, Any]) -> dict[str, Tensor]:
         return {"y": compute(tensors["x"], params["factor"], wrong)}
 

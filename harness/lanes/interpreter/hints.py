@@ -1,8 +1,8 @@
-"""Hints to the compiler, `tl.multiple_of`, `tl.max_contiguous` and `tl.max_constancy`, held to what they promise.
+"""Hints to the compiler (`multiple_of`, `max_contiguous`, `max_constancy`), held to what they promise.
 
-A compiler vectorises accesses by a hint without looking: a false one reads or writes other elements than the
-kernel says, and only where the compiler made use of it. On a watched launch each hint is checked on the values at hand,
-by the definitions in Triton's language reference. Of pointers, divisibility counts bytes and the others elements.
+A compiler vectorises accesses by a hint without looking: a false one reads or writes other elements than
+the kernel says, and only where the compiler made use of it. A watched launch checks each hint on the values
+at hand, by the definitions in Triton's language reference. The divisibility of pointers counts bytes.
 """
 
 from __future__ import annotations
