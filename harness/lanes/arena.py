@@ -79,13 +79,16 @@ class Arena:
     def place(
         self, name: str, tensor: Tensor, *, misalign: int = 0, row_padding: int = 0
     ) -> Tensor:
-        """A copy of `tensor` between guard bands, its rows `row_padding` elements further apart."""
+        """A copy of `tensor` between guard bands, with the strides it has.
+
+        Rows of a dense one are `row_padding` elements further apart.
+        """
         shape = tuple(tensor.shape)
-        strides = _padded(shape, row_padding)
+        strides = _padded(shape, row_padding) if tensor.is_contiguous() else tuple(tensor.stride())
         view = self.reserve(
             name, shape, tensor.dtype, strides=strides, misalign=misalign, poisoned=False
         )
-        bits(view).copy_(bits(tensor))
+        _fill(bits(view), bits(tensor))
         return view
 
     def inputs(self) -> list[Tensor]:
@@ -109,7 +112,7 @@ class Arena:
         for block in self.blocks:
             changed = block.buffer != self.poison
             own = changed.view(torch.uint8)[_byte_offset(block) :]
-            _own_bytes(own, block.view).zero_()
+            _clear_own(own, block.view)
             if bool(changed.any()):
                 first = int(torch.nonzero(changed)[0])
                 yield block.name, first - _byte_offset(block)
@@ -231,8 +234,17 @@ def _byte_offset(block: Block) -> int:
     return block.view.data_ptr() - block.buffer.data_ptr() if block.view.numel() else GUARD
 
 
-def _own_bytes(after: Tensor, view: Tensor) -> Tensor:
-    """The bytes of `after` (which starts at the view's first element) that belong to the view's elements."""
+def _clear_own(after: Tensor, view: Tensor) -> None:
+    """Zero the bytes of `after` (which starts at the view's first element) that belong to the view's elements."""
     size = view.element_size()
     strides = tuple(s * size for s in view.stride())
-    return after.as_strided((*view.shape, size), (*strides, 1), after.storage_offset())
+    own = after.as_strided((*view.shape, size), (*strides, 1), after.storage_offset())
+    _fill(own, torch.zeros((), dtype=after.dtype, device=after.device).expand(own.shape))
+
+
+def _fill(view: Tensor, values: Tensor) -> None:
+    """Copy `values` of the view's shape into it; elements that share memory hold the same value."""
+    repeated = [axis for axis, step in enumerate(view.stride()) if step == 0 and view.shape[axis]]
+    for axis in repeated:  # an expanded axis is one element in memory
+        view, values = view.narrow(axis, 0, 1), values.narrow(axis, 0, 1)
+    view.copy_(values)
