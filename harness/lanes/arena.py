@@ -235,7 +235,7 @@ def _byte_offset(block: Block) -> int:
 
 
 def _clear_own(after: Tensor, view: Tensor) -> None:
-    """Zero the bytes of `after` (which starts at the view's first element) that belong to the view's elements."""
+    """Zero the bytes of `after`, which starts at the view's first element, that are the view's own."""
     size = view.element_size()
     strides = tuple(s * size for s in view.stride())
     own = after.as_strided((*view.shape, size), (*strides, 1), after.storage_offset())
