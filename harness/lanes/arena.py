@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
@@ -19,6 +20,8 @@ from bitproof.harness.data import INTEGER_OF_SIZE, bits
 
 GUARD = 16384
 _ALIGN = 256
+# From here on a buffer in host memory is left to the system to make page by page.
+_LAZY = 1 << 28
 
 # Bytes whose repetition is a NaN, a tiny number and a huge or negative one in the usual formats: two
 # runs that agree under different poisons cannot have read what nobody wrote.
@@ -67,7 +70,7 @@ class Arena:
         )
         start = GUARD + misalign * size
         total = -(-(start + extent * size + GUARD) // _ALIGN) * _ALIGN
-        buffer = torch.full((total,), self.poison, dtype=torch.uint8, device=self.device)
+        buffer = self._fresh_bytes(total)
         self.memories.add(buffer.untyped_storage()._cdata)
         # Guard and alignment are multiples of any element's size, so that elements lie on a grid of them.
         whole, first = buffer.view(dtype), start // size
@@ -75,6 +78,12 @@ class Arena:
         own, given = (whole.as_strided(shape, strides, first) for _ in range(2))
         self.blocks.append(Block(name=name, buffer=buffer, view=own, poisoned=poisoned))
         return given
+
+    def _fresh_bytes(self, total: int) -> Tensor:
+        """`total` bytes of poison; more than fit in memory are zeros there, which take none until written."""
+        if total > _LAZY and self.device.type == "cpu":
+            return torch.from_numpy(np.zeros(total, dtype=np.uint8))
+        return torch.full((total,), self.poison, dtype=torch.uint8, device=self.device)
 
     def place(
         self, name: str, tensor: Tensor, *, misalign: int = 0, row_padding: int = 0

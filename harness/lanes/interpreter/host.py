@@ -1,8 +1,8 @@
 """What packages ask of a device before they launch: answered as by one H100 or H200, during a session.
 
-Public launchers enter `torch.cpu.device(index)` for the device of their tensors, ask Triton's active driver for
-the current device, its target and its properties, and size grids by the number of multiprocessors. Without a
-GPU each of these raises, which would look like a crash of the kernel.
+Public launchers enter `torch.cpu.device(index)` for the device of their tensors, ask Triton's active driver
+for the current device, its target and its properties, and size grids by the number of multiprocessors.
+Without a GPU each of these raises, which would look like a crash of the kernel.
 """
 
 from __future__ import annotations
