@@ -67,7 +67,8 @@ class Case(Protocol):
     def tensors(self, device: torch.device) -> dict[str, torch.Tensor]:
         """The kernel's input tensors by name: the same bits on every device and torch version.
 
-        The launcher gets copies laid out as `launch` says, whatever the strides of these.
+        The launcher gets copies with the strides of these (transposed, expanded, every second element ...);
+        rows of dense ones lie as `launch` says.
         """
         ...
 

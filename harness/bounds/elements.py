@@ -119,7 +119,8 @@ class Ulps:
         if fmt is None:
             raise SpecError(f"ulps says nothing of an output in {got.dtype}: declare another bound")
         with np.errstate(invalid="ignore"):  # widening a signalling NaN raises the flag
-            wide_got, wide_expected = got.astype(np.float64), expected.astype(np.float64)
+            wide_got = got.astype(np.float64)
+            wide_expected = settle_overflow(got, expected.astype(np.float64))
         special = ~np.isfinite(wide_got) | ~np.isfinite(wide_expected)
         same = (wide_got == wide_expected) | (np.isnan(wide_got) & np.isnan(wide_expected))
         spacing = _spacing(wide_expected, fmt)
@@ -154,6 +155,16 @@ class ForwardError:
             below = wide < expected.value
             allowed = np.where(below, expected.value - expected.low, expected.high - expected.value)
             inside = (expected.low <= wide) & (wide <= expected.high)
+            crossed = ~np.isnan(expected.value) & ~(expected.low <= expected.high)
+        if crossed.any():
+            index = tuple(int(i) for i in np.argwhere(crossed)[0])
+            low, value, high = (
+                float(part[index]) for part in (expected.low, expected.value, expected.high)
+            )
+            raise SpecError(
+                f"the oracle's interval at {list(index)} is from {low:g} to {high:g} for {value:g}: its "
+                "ends must be numbers in ascending order"
+            )
         inside = np.where(np.isnan(expected.value), np.isnan(wide), inside)
         distance = np.where(inside & ~np.isfinite(distance), 0.0, distance)
         distance = np.where(np.isnan(distance), np.inf, distance)
@@ -222,6 +233,26 @@ def all_of(*bounds: Bound) -> AllOf:
     if len(bounds) < 2:
         raise SpecError(f"all_of combines two or more bounds, it got {len(bounds)}")
     return AllOf(bounds=bounds)
+
+
+def settle_overflow(got: Array, expected: NDArray[np.float64]) -> NDArray[np.float64]:
+    """`expected`, and where it is beyond the range of got's format the answer there, if that is a right one.
+
+    Right are the format's largest number, and its infinity from where rounding to nearest gives that: a
+    float64 answer does not say whether the kernel saturates. Exact bits do, where a contract says it.
+    """
+    fmt = _format(got.dtype)
+    if fmt is None:
+        return expected
+    largest = fmt.largest
+    halfway = largest + 0.5 * float(_spacing(np.array([largest]), fmt)[0])
+    with np.errstate(invalid="ignore"):  # widening a signalling NaN raises the flag
+        wide = got.astype(np.float64)
+    size = np.abs(expected)
+    beyond = np.isfinite(expected) & (np.sign(wide) == np.sign(expected))
+    saturated = beyond & (size > largest) & (np.abs(wide) == largest)
+    infinite = beyond & (size >= halfway) & np.isinf(wide)
+    return np.where(saturated | infinite, wide, expected)
 
 
 def is_float(dtype: np.dtype[Any]) -> bool:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bitproof.harness.bounds import Answer, Array, Judgement, first_failing
+from bitproof.harness.bounds.elements import settle_overflow
 from bitproof.harness.errors import SpecError
 from bitproof.oracles.estimates import Estimate
 from bitproof.oracles.formats import Floats
@@ -110,7 +111,7 @@ class RelativeRms:
 
     def judge(self, got: Array, expected: Answer) -> Judgement | None:
         """Judge NaN and infinities, then the norm."""
-        wide, value = _widened(got), _exact(expected)
+        wide, value = _widened(got), settle_overflow(got, _exact(expected))
         return first_failing((_specials(wide, value), _whole(wide, value, self.limit)))
 
 
@@ -128,7 +129,7 @@ class ScaledMax:
 
     def judge(self, got: Array, expected: Answer) -> Judgement | None:
         """Judge NaN and infinities, then the elements."""
-        wide, value = _widened(got), _exact(expected)
+        wide, value = _widened(got), settle_overflow(got, _exact(expected))
         distance = np.abs(_difference(wide, value))
         allowed = self.limit * float(np.abs(_finite(value)).max(initial=0.0))
         judged = Judgement(

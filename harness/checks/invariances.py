@@ -11,6 +11,7 @@ from torch import Tensor
 
 from bitproof.harness.case import Inputs
 from bitproof.harness.checks.declaration import Check, Shows
+from bitproof.harness.data import bits
 from bitproof.harness.errors import SpecError
 from bitproof.harness.lanes.base import Lane, Variation, kept
 from bitproof.harness.outcomes import Finding, Findings, Outcome, judged
@@ -39,6 +40,7 @@ def check(spec: KernelSpec, inputs: Inputs, lane: Lane) -> Findings:
             first, second = expected, other[name]
             if not invariance.signed_zeros:
                 first, second = _unsigned(first), _unsigned(second)
+            first, second = _one_nan(first), _one_nan(second)
             finding = compare.same_bits(name, first, second, invariance.name)
             findings += [finding] if finding else []
     if not any(counts.values()):
@@ -78,6 +80,18 @@ def _run(spec: KernelSpec, inputs: Inputs, lane: Lane) -> Tensors:
 def _unsigned(tensor: Tensor) -> Tensor:
     """The same values, every zero positive."""
     return torch.where(tensor == 0, torch.zeros_like(tensor), tensor)
+
+
+def _one_nan(tensor: Tensor) -> Tensor:
+    """The same values, every NaN the same one: its sign and payload have no meaning."""
+    if not tensor.is_floating_point():
+        return tensor
+    nan = torch.isnan(tensor.to(torch.float32) if tensor.element_size() < 4 else tensor)
+    if not bool(nan.any()):
+        return tensor
+    codes = bits(tensor).clone()
+    codes[nan] = bits(torch.full((1,), torch.nan).to(tensor.dtype))[0].to(tensor.device)
+    return codes.view(tensor.dtype)
 
 
 def count_launches(spec: KernelSpec) -> int:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
@@ -19,6 +20,8 @@ from bitproof.harness.data import INTEGER_OF_SIZE, bits
 
 GUARD = 16384
 _ALIGN = 256
+# From here on a buffer in host memory is left to the system to make page by page.
+_LAZY = 1 << 28
 
 # Bytes whose repetition is a NaN, a tiny number and a huge or negative one in the usual formats: two
 # runs that agree under different poisons cannot have read what nobody wrote.
@@ -37,11 +40,15 @@ class Block:
 
 @dataclass(kw_only=True)
 class Arena:
-    """The memory of one launch on `device`, filled with the byte `poison`."""
+    """The memory of one launch on `device`, filled with the byte `poison`.
+
+    `memories` are torch's own handles of the buffers.
+    """
 
     device: torch.device
     poison: int
     blocks: list[Block] = field(default_factory=list)
+    memories: set[int] = field(default_factory=set, init=False)
     _asked: int = field(default=0, init=False)
     _fresh: list[Tensor] = field(default_factory=list, init=False)
 
@@ -63,7 +70,8 @@ class Arena:
         )
         start = GUARD + misalign * size
         total = -(-(start + extent * size + GUARD) // _ALIGN) * _ALIGN
-        buffer = torch.full((total,), self.poison, dtype=torch.uint8, device=self.device)
+        buffer = self._fresh_bytes(total)
+        self.memories.add(buffer.untyped_storage()._cdata)
         # Guard and alignment are multiples of any element's size, so that elements lie on a grid of them.
         whole, first = buffer.view(dtype), start // size
         # Two views: a launcher may turn, resize or re-seat the tensor it holds, not where it lay.
@@ -71,16 +79,25 @@ class Arena:
         self.blocks.append(Block(name=name, buffer=buffer, view=own, poisoned=poisoned))
         return given
 
+    def _fresh_bytes(self, total: int) -> Tensor:
+        """`total` bytes of poison; more than fit in memory are zeros there, which take none until written."""
+        if total > _LAZY and self.device.type == "cpu":
+            return torch.from_numpy(np.zeros(total, dtype=np.uint8))
+        return torch.full((total,), self.poison, dtype=torch.uint8, device=self.device)
+
     def place(
         self, name: str, tensor: Tensor, *, misalign: int = 0, row_padding: int = 0
     ) -> Tensor:
-        """A copy of `tensor` between guard bands, its rows `row_padding` elements further apart."""
+        """A copy of `tensor` between guard bands, with the strides it has.
+
+        Rows of a dense one are `row_padding` elements further apart.
+        """
         shape = tuple(tensor.shape)
-        strides = _padded(shape, row_padding)
+        strides = _padded(shape, row_padding) if tensor.is_contiguous() else tuple(tensor.stride())
         view = self.reserve(
             name, shape, tensor.dtype, strides=strides, misalign=misalign, poisoned=False
         )
-        bits(view).copy_(bits(tensor))
+        _fill(bits(view), bits(tensor))
         return view
 
     def inputs(self) -> list[Tensor]:
@@ -104,7 +121,7 @@ class Arena:
         for block in self.blocks:
             changed = block.buffer != self.poison
             own = changed.view(torch.uint8)[_byte_offset(block) :]
-            _own_bytes(own, block.view).zero_()
+            _clear_own(own, block.view)
             if bool(changed.any()):
                 first = int(torch.nonzero(changed)[0])
                 yield block.name, first - _byte_offset(block)
@@ -159,7 +176,10 @@ class Allocations(TorchFunctionMode):
             return view.requires_grad_(result.requires_grad)
 
     def _is_new(self, result: Tensor, arguments: Any) -> bool:
-        """Whether torch allocated `result` just now, as plain memory that can lie in an arena."""
+        """Whether torch allocated `result` just now, as plain memory that can lie in an arena.
+
+        What lies in the arena already was served while this mode was on the stack twice.
+        """
         if (
             result.device != self._arena.device
             or result.layout is not torch.strided
@@ -168,6 +188,8 @@ class Allocations(TorchFunctionMode):
         ):
             return False
         memory = result.untyped_storage()._cdata
+        if memory in self._arena.memories:
+            return False
         return all(memory != other.untyped_storage()._cdata for other in _tensors(arguments))
 
 
@@ -221,8 +243,17 @@ def _byte_offset(block: Block) -> int:
     return block.view.data_ptr() - block.buffer.data_ptr() if block.view.numel() else GUARD
 
 
-def _own_bytes(after: Tensor, view: Tensor) -> Tensor:
-    """The bytes of `after` (which starts at the view's first element) that belong to the view's elements."""
+def _clear_own(after: Tensor, view: Tensor) -> None:
+    """Zero the bytes of `after`, which starts at the view's first element, that are the view's own."""
     size = view.element_size()
     strides = tuple(s * size for s in view.stride())
-    return after.as_strided((*view.shape, size), (*strides, 1), after.storage_offset())
+    own = after.as_strided((*view.shape, size), (*strides, 1), after.storage_offset())
+    _fill(own, torch.zeros((), dtype=after.dtype, device=after.device).expand(own.shape))
+
+
+def _fill(view: Tensor, values: Tensor) -> None:
+    """Copy `values` of the view's shape into it; elements that share memory hold the same value."""
+    repeated = [axis for axis, step in enumerate(view.stride()) if step == 0 and view.shape[axis]]
+    for axis in repeated:  # an expanded axis is one element in memory
+        view, values = view.narrow(axis, 0, 1), values.narrow(axis, 0, 1)
+    view.copy_(values)

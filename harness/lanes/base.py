@@ -14,6 +14,7 @@ from bitproof.harness.case import Inputs
 from bitproof.harness.data import bits
 from bitproof.harness.errors import EnvironmentUnfit, SpecError
 from bitproof.harness.lanes.arena import POISONS, Allocations, Arena
+from bitproof.harness.lanes.reentry import active_within
 from bitproof.harness.spec import KernelSpec, Params, Tensors
 
 
@@ -131,7 +132,7 @@ def call(
     tensors, EnvironmentUnfit when it leaves the processor flushing subnormals.
     """
     tensors = placed(spec, inputs, arena)
-    with Allocations(arena):
+    with Allocations(arena) as mode, active_within(mode):
         try:
             outputs = spec.run(dict(tensors), parameters(inputs))
         except Exception as error:

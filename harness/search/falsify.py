@@ -24,6 +24,7 @@ from bitproof.harness.outcomes import Finding, Findings, Outcome
 from bitproof.harness.report.summary import Entry
 from bitproof.harness.search import draws, profiles
 from bitproof.harness.search.draws import STEADY
+from bitproof.harness.search.far_rows import find_far_case
 from bitproof.harness.spec import KernelSpec
 
 
@@ -104,6 +105,9 @@ class SearchResult:
 
 # Further cases that are drawn, and judged if they show something wanted that none showed before.
 _FURTHER = 200
+
+# Cases among which one is looked for that has rows to move apart.
+_FAR_AMONG = 40
 
 Execute = Callable[[Case], tuple[Inputs, Findings]]
 
@@ -236,6 +240,10 @@ def search(
 
     try:
         look(max_examples, identity)
+        if checks.find(check).far and spec.strided:
+            far = find_far_case(spec, draw_cases(spec, _FAR_AMONG))
+            if far is not None:
+                judge(far)
         if missing():
             further = True
             look(_FURTHER, f"{identity} further")

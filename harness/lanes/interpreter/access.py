@@ -125,6 +125,8 @@ def _read(pointers: Any, mask: Lanes | None, other: Any, *, volatile: bool) -> A
         _patience().read(int(pointers.data.flat[0]))
     watch = _watch()
     given = None if other is None else other.data
+    if given is None and mask is not None:
+        given = undefined(pointers.data.shape, dtype)
     if watch is None:
         _hold(pointers, mask, dtype.itemsize, "reads")
         on = np.ones(pointers.data.shape, bool) if mask is None else mask
@@ -134,6 +136,15 @@ def _read(pointers: Any, mask: Lanes | None, other: Any, *, volatile: bool) -> A
     else:
         data = watch.load(pointers.data, _origin(pointers), mask, given, dtype, atomic=volatile)
     return interpreter.TensorHandle(data, element)
+
+
+def undefined(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    """A block of what a load leaves in lanes that are off where no `other` is given: the run's poison."""
+    assert state.current is not None
+    if dtype == np.bool_:
+        return np.full(shape, state.current.poison != 0)
+    filled = np.full((*shape, dtype.itemsize), state.current.poison, dtype=np.uint8)
+    return filled.view(dtype).reshape(shape)
 
 
 def _store_all(builder: Any, pointers: Any, value: Any, *_rest: Any) -> None:

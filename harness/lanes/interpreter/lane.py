@@ -13,6 +13,7 @@ from bitproof.harness.lanes.arena import Arena
 from bitproof.harness.lanes.base import Graph, Launched, Variation, call
 from bitproof.harness.lanes.interpreter import order, overlay, state
 from bitproof.harness.lanes.interpreter.frames import with_room
+from bitproof.harness.lanes.interpreter.host import answering
 from bitproof.harness.lanes.interpreter.sanitizer.fence import Fence
 from bitproof.harness.lanes.interpreter.sanitizer.sanitizer import Sanitizer
 from bitproof.harness.spec import KernelSpec, Params, Tensors
@@ -52,9 +53,10 @@ class InterpreterLane:
             watch=watch,
             fence=fence,
             fp_fusion=_fusion(),
+            poison=variation.poison,
             scratch={"config": inputs.launch.config},
         )
-        with state.session(session):
+        with state.session(session), answering():
             outputs, tensors = with_room(lambda: call(spec, inputs, arena))
         launched = Launched(outputs=outputs, inputs=tensors, arena=arena)
         if watch is None:
@@ -68,7 +70,7 @@ class InterpreterLane:
 
     def launch(self, spec: KernelSpec, tensors: Tensors, params: Params) -> dict[str, torch.Tensor]:
         """One call, the programs in the stock order, nothing watched."""
-        with state.session(state.Session(fp_fusion=_fusion())):
+        with state.session(state.Session(fp_fusion=_fusion())), answering():
             return with_room(lambda: spec.run(dict(tensors), dict(params)))
 
     def capture(self, spec: KernelSpec, inputs: Inputs) -> Graph:

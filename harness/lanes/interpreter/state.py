@@ -17,13 +17,15 @@ class Session:
     `order` names the sequence in which the programs of the grid run (see `order`), `watch` is
     the sanitizer that sees every access (see `sanitizer`) or None, `fence` what stops wild ones
     where nobody watches (see `sanitizer.fence`) or None, `fp_fusion` says whether `a * b + c` contracts to
-    one fused multiply-add, as compiled code does when fusion is on.
+    one fused multiply-add, as compiled code does when fusion is on. `poison` is the byte of which those lanes
+    of a masked load consist that are off and have no `other`: the language leaves them undefined.
     """
 
     order: Any = None
     watch: Any = None
     fence: Any = None
     fp_fusion: bool = True
+    poison: int = 0
     scratch: dict[str, Any] = field(default_factory=dict)
 
 

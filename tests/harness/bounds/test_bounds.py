@@ -12,9 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bitproof.harness.bounds import exact_bits, forward_error, ulps
+from bitproof.harness.bounds.norms import relative_rms, scaled_max
 from bitproof.harness.errors import SpecError
 from bitproof.oracles import formats
-from bitproof.oracles.estimates import around
+from bitproof.oracles.estimates import Estimate, around
 
 FLOATS = [
     np.dtype(dtype)
@@ -221,3 +222,52 @@ def test_estimates_and_bounds_have_to_fit() -> None:
         forward_error(because="a reason").judge(got, got)
     with pytest.raises(SpecError, match="needs its derivation in words"):
         forward_error(because="")
+
+
+BF16, E4M3, E5M2 = (
+    np.dtype(t) for t in (ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2)
+)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "exact", "got", "holds"),
+    [
+        (BF16, 3.414e38, np.inf, True),
+        (BF16, -3.414e38, -np.inf, True),
+        (BF16, 3.414e38, -np.inf, False),
+        (BF16, 3.3895e38, np.inf, False),
+        (BF16, np.inf, 3.3895e38, False),
+        (BF16, 1e39, 3.3895e38, True),
+        (E4M3, 500.0, 448.0, True),
+        (E4M3, -1e9, -448.0, True),
+        (E4M3, 500.0, np.nan, False),
+        (E4M3, 500.0, 416.0, False),
+        (E5M2, 1e6, 57344.0, True),
+        (E5M2, 1e6, np.inf, True),
+    ],
+)
+@pytest.mark.parametrize(
+    "bound",
+    [
+        ulps(1, because="rounded once"),
+        relative_rms(1e-2, because="a contract"),
+        scaled_max(1e-2, because="a contract"),
+    ],
+    ids=["ulps", "relative_rms", "scaled_max"],
+)
+def test_an_answer_beyond_the_format_is_its_infinity_or_its_largest(
+    bound: Any, dtype: np.dtype[Any], exact: float, got: float, holds: bool
+) -> None:
+    """A float64 answer does not say whether a kernel saturates; anything else is wrong."""
+    judgement = bound.judge(np.array([got]).astype(dtype), np.array([exact]))
+    assert (not judgement.bad.any()) is holds
+
+
+@pytest.mark.parametrize(("low", "high"), [(np.nan, 1.0), (0.0, np.nan), (2.0, 1.0)])
+def test_an_interval_that_is_none_is_the_oracles_mistake(low: float, high: float) -> None:
+    """It is named with its element, and no kernel fails by it."""
+    estimate = Estimate(
+        value=np.array([1.0, 1.0]), low=np.array([1.0, low]), high=np.array([1.0, high])
+    )
+    with pytest.raises(SpecError, match=r"interval at \[1\] is from .* in ascending order"):
+        forward_error(because="x").judge(np.ones(2, np.float32), estimate)

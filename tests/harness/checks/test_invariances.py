@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from bitproof.harness import checks
+from bitproof.harness import invariances as relations
 from bitproof.harness.case import Inputs
 from bitproof.harness.errors import SpecError
 from bitproof.harness.outcomes import Outcome
@@ -157,3 +158,25 @@ def test_an_invariance_relates_outputs(related: dict[str, Any], message: str) ->
     invariance = Invariance(name="odd", transform=lambda i: i, relate=lambda o, i: related)
     with pytest.raises(SpecError, match=message):
         checked("invariances", variant(invariances=(invariance,)))
+
+
+def test_the_sign_and_payload_of_a_nan_have_no_meaning() -> None:
+    """0/0 of either sign is NaN; a NaN where the relation wants a number still fails."""
+
+    def undefined(tensors: Tensors, params: Params) -> dict[str, Tensor]:
+        x = tensors["x"]
+        y = (x * 2.0).to(torch.bfloat16)
+        y[0, 0] = torch.nan
+        if bool(x[0, 1] < 0):
+            y[0, 0] = -y[0, 0]
+        return {"y": y}
+
+    def broken(tensors: Tensors, params: Params) -> dict[str, Tensor]:
+        y = undefined(tensors, params)["y"]
+        if bool(tensors["x"][0, 1] < 0):
+            y[0, 0] = 1.0
+        return {"y": y}
+
+    flipped = relations.negated(["x"], ["y"])
+    assert checked("invariances", _spec(undefined, flipped), CASE).outcome is Outcome.PASSED
+    assert checked("invariances", _spec(broken, flipped), CASE).outcome is Outcome.FAILED

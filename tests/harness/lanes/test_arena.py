@@ -67,7 +67,7 @@ def test_placed_tensors_keep_every_bit(dtype: torch.dtype) -> None:
         arena = _arena()
         placed = arena.place("x", source)
         assert torch.equal(bits(placed), bits(source))
-        assert placed.is_contiguous()
+        assert placed.stride() == source.stride()
         assert placed.data_ptr() - _around(arena).data_ptr() == GUARD
         assert list(arena.trespasses()) == []
 
@@ -300,3 +300,31 @@ def test_unwritten_needs_both_poisons(dtype: torch.dtype, poisons: tuple[int, in
 
 def _filled(dtype: torch.dtype, byte: int) -> Tensor:
     return bits(torch.full((dtype.itemsize,), byte, dtype=torch.uint8).view(dtype))[0]
+
+
+LAYOUTS = {
+    "transposed": lambda: torch.arange(6.0).reshape(2, 3).t(),
+    "every second element": lambda: torch.arange(12.0).reshape(2, 6)[:, ::2],
+    "padded rows": lambda: torch.arange(10.0).reshape(2, 5)[:, :3],
+    "padded outer axes": lambda: torch.arange(48.0).reshape(2, 4, 6)[:, :3],
+    "expanded rows": lambda: torch.arange(3.0).expand(2, 3),
+    "expanded columns": lambda: torch.arange(2.0)[:, None].expand(2, 3),
+    "overlapping windows": lambda: torch.arange(5.0).unfold(0, 3, 1),
+    "nothing": lambda: torch.zeros(0, 3).t(),
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_tensor_keeps_the_strides_it_is_given(layout: str) -> None:
+    """Its values and strides arrive, its guards stand, and a write into a gap between its elements shows."""
+    given = LAYOUTS[layout]()
+    arena = _arena()
+    placed = arena.place("x", given, misalign=1)
+    assert placed.stride() == given.stride() or not given.numel()
+    assert torch.equal(placed, given)
+    assert list(arena.trespasses()) == []
+    offsets = set(_offsets(placed))
+    gaps = [place for place in range(max(offsets, default=0)) if place not in offsets]
+    for place in gaps[:1]:
+        torch.as_strided(placed, (1,), (1,), placed.storage_offset() + place).fill_(1.0)
+        assert [name for name, _ in arena.trespasses()] == ["x"]

@@ -30,7 +30,7 @@ def positions(lanes: Lanes | None, chosen: Lanes | None) -> Any:
 
 
 def background(other: Array | None, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-    """A fresh block of `other`, or of zeros as compiled loads leave where no value is given."""
+    """A fresh block of `other`, or of zeros where every lane is on and each is going to be set."""
     if other is None:
         return np.zeros(shape, dtype)
     return np.array(np.broadcast_to(other, shape), dtype)
