@@ -71,6 +71,20 @@ def test_a_conftest_keeps_its_own_options(
     _held(run_pytest(site, tmp_path, "-q", *workers, *given), tmp_path)
 
 
+def test_a_conftest_that_is_met_while_collecting_keeps_its_options(
+    site: Path, tmp_path: Path
+) -> None:
+    """Our short names are absent from a run that is none of ours, so that nothing can collide."""
+    _write(
+        tmp_path,
+        {
+            "deep/conftest.py": "def pytest_addoption(parser):\n    parser.addoption('--runs')\n",
+            "deep/test_theirs.py": PASSING,
+        },
+    )
+    _held(run_pytest(site, tmp_path, "-q"), tmp_path)
+
+
 def test_our_options_have_long_names_where_a_conftest_took_the_short_ones(
     site: Path, tmp_path: Path
 ) -> None:
