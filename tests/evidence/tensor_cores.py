@@ -95,7 +95,7 @@ def compare(
     signed = {1: np.int8, 2: np.int16, 4: np.int32}[fmt.storage.itemsize]
     on_card = [torch.from_numpy(x.view(signed)).cuda().view(TORCH[kind_of]) for x in (a, b)]
     out = torch.empty(c.shape, device="cuda")
-    imprecise = {"wgmma promoted": 32, "wgmma": 1 << 30}.get(instruction, 0)
+    imprecise = {"wgmma promoted": 32, "mma": 0}.get(instruction)
     if kind_of not in ("e4m3", "e5m2"):
         imprecise = None
     compiled = product[(batches,)](
