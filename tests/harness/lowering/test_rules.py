@@ -39,6 +39,17 @@ def test_every_hazard_is_explained() -> None:
         assert rule.link.startswith("https://") or rule.name == "not analysed"
 
 
+def test_a_conversion_says_on_how_many_inputs_it_is_wrong(read: Read) -> None:
+    """Of those that were tried, and not the number of those tried alone; a right one is right on all."""
+    by_kernel = {name: read(name, "sm_90").conversions for name in ("fp32_to_e4m3", "e5m2_to_bf16")}
+    assert [line.split(", ")[1] for line in by_kernel["fp32_to_e4m3"]] == [
+        "right on all 2070 inputs that decide"
+    ]
+    assert [line.split(", ")[-1] for line in by_kernel["e5m2_to_bf16"]] == [
+        "wrong on 8 of 256 inputs that decide"
+    ]
+
+
 def test_a_hazard_names_its_line_and_instruction(read: Read) -> None:
     """The division's hazard points at the line that divides and at div.full."""
     (found,) = [h for h in read("divides", "sm_90").hazards if h.name == "approximation"]
