@@ -92,6 +92,8 @@ def _hazard(name: str, evidence: Evidence, compiled: Compiled) -> Hazard:
         instruction=evidence.instruction,
         detail=evidence.detail,
         outputs=tuple(sorted(evidence.outputs)),
+        conversion=evidence.conversion,
+        wrong=evidence.wrong,
         first=compiled.variant,
     )
 

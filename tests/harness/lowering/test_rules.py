@@ -123,6 +123,22 @@ def test_an_accepted_hazard_no_longer_counts(read: Read, kernel: Callable[[str],
         )
 
 
+def test_of_a_conversion_so_many_wrong_inputs_are_accepted_and_no_more(
+    read: Read, kernel: Callable[[str], Found]
+) -> None:
+    """One wrong input more than declared, or another conversion, is not declared."""
+    reading, spec = read("e5m2_to_bf16", "sm_90"), kernel("e5m2_to_bf16").spec
+    for conversions, outcome in (
+        ({"e5m2 to bf16": 8}, Outcome.PASSED),
+        ({"e5m2 to bf16": 9, "fp32 to e4m3": 0}, Outcome.PASSED),
+        ({"e5m2 to bf16": 7}, Outcome.FAILED),
+        ({"e5m2 to fp16": 8}, Outcome.FAILED),
+    ):
+        known = Accepted(hazard="lost specials", because="it is a test", conversions=conversions)
+        accepting = dataclasses.replace(spec, lowering=Lowering(accepted=(known,)))
+        assert report.judge(reading, accepting).outcome is outcome
+
+
 def test_what_no_rule_understands_is_never_clean(
     read: Read, kernel: Callable[[str], Found]
 ) -> None:
