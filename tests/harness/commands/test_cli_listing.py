@@ -68,3 +68,27 @@ def test_a_spec_that_is_not_there_is_one_sentence(bitproof: Bitproof) -> None:
     """Modules and files."""
     refused(bitproof("list", "--spec", "no_such_package.specs"), "no module of that name")
     refused(bitproof("list", "--spec", "absent.py"), "no such file")
+
+
+RAISING = """
+from hypothesis import strategies as st
+from tests.harness.plain import RowsCase, rows_cases, variant
+
+
+def cases():
+    return rows_cases().map(lambda case: RowsCase(rows=case.rows // 0))
+
+
+SPEC = variant(name="raising", cases=cases)
+"""
+
+
+def test_a_strategy_that_raises_is_one_sentence(bitproof: Bitproof, tmp_path: Path) -> None:
+    """Where cases are drawn to say what a kernel takes, and where they are judged; names file and line."""
+    path = tmp_path / "raising.py"
+    path.write_text(RAISING)
+    listed = bitproof("list", "raising", "--spec", str(path))
+    refused(listed, "spec 'raising': its strategy raised while a case was drawn")
+    assert f"ZeroDivisionError in <lambda> ({path}:7): integer division" in listed.stderr
+    judged = bitproof("check", "raising", "--spec", str(path), "--check", "agreement")
+    assert (judged.exit_code, judged.stderr.splitlines()[-1]) == (2, listed.stderr.rstrip())
