@@ -7,7 +7,7 @@ import dataclasses
 import functools
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
 
@@ -134,7 +134,7 @@ class Suite:
             ):
                 pytest.fail(entry.report, pytrace=False)
             if entry.outcome != Outcome.PASSED:
-                pytest.skip(entry.report or f"{entry.outcome}: {'; '.join(entry.reasons)}")
+                pytest.skip(_skipped(entry))
 
         return conclude
 
@@ -146,6 +146,18 @@ class Suite:
             conclude(check, kernel, lambda: self._judge(check, kernel))
 
         return judge
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(
+        self, item: pytest.Item
+    ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        """In pytest's summary of one line a test, say what was found: the test's id says where."""
+        report = yield
+        crash = getattr(report.longrepr, "reprcrash", None)
+        judged = dict(item.user_properties).get("bitproof")
+        if report.failed and crash is not None and isinstance(judged, dict) and judged["record"]:
+            crash.message = judged["report"].splitlines()[1]  # after the line that names the kernel
+        return report
 
     def _judge(self, check: str, kernel: Found) -> summary.Entry:
         lane = lanes.present()
@@ -252,6 +264,14 @@ class UnsoundSpec(pytest.Item):
     def reportinfo(self) -> tuple[Path, None, str]:
         """What the failure is called in pytest's report."""
         return self.path, None, self.nodeid
+
+
+def _skipped(entry: summary.Entry) -> str:
+    """Why a property is skipped; names the kernel and the check."""
+    reason = entry.report or "; ".join(entry.reasons)
+    if reason.startswith((f"{entry.kernel}: ", f"{entry.kernel} for ")):
+        return reason
+    return f"{entry.kernel}: {entry.check} {entry.outcome}: {reason}"
 
 
 _FAILING = frozenset(str(outcome) for outcome in Outcome if outcome.is_defect)

@@ -6,6 +6,8 @@ beside the other parts is gathered by `harness.spec.find_mistakes`.
 
 from __future__ import annotations
 
+import dataclasses
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, get_args
@@ -24,12 +26,18 @@ from bitproof.harness.fields import (
     inspect_text,
     inspect_tuple,
     reject,
+    show,
 )
 from bitproof.harness.targets.architectures import ALL as TARGETS
 from bitproof.harness.targets.families import LANES, family
-from bitproof.harness.targets.hazards import HAZARDS
+from bitproof.harness.targets.hazards import CONVERTING, HAZARDS
 from bitproof.oracles.formats import FORMATS
 from bitproof.oracles.rounding import Mode, Overflow
+
+_FORMAT = f"({'|'.join(FORMATS)})"
+_CONVERSION = f"{_FORMAT} to {_FORMAT}( toward zero)?"
+# One, or two of which the second takes what the first gave.
+_CONVERSIONS = f"{_CONVERSION}(, then {_CONVERSION})?"
 
 # What the sanitizer reports, and a spec may tolerate.
 VIOLATIONS = ("assert", "bounds", "race", "unwritten")
@@ -271,19 +279,51 @@ class Limit:
 class Accepted:
     """A hazard in targets' code (see `HAZARDS`) that is known, and why it does no harm.
 
-    `targets` narrows it to those targets; it need not show under every version of Triton.
+    targets      those it is accepted of, all where none are named; it need not show under every Triton
+    conversions  of a hazard of conversions: those it is accepted of, such as "fp32 to e4m3", and on how
+                 many of the inputs that decide each may be wrong; another one, or more, is not accepted
+    on_grid      whether every value so converted is a value of the target format already (or NaN), so
+                 that nothing is left to round: `memory` on the interpreter lane reports one that is not
     """
 
     hazard: str
     because: str
     targets: tuple[str, ...] = ()
+    conversions: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    on_grid: bool = False
 
     def __post_init__(self) -> None:
-        """SpecError for an unknown hazard or target, or without a reason."""
+        """SpecError for an unknown hazard, target or conversion, or without a reason."""
         where = f"Accepted {self.hazard!r}"
         reject(where, inspect_choice("hazard", self.hazard, HAZARDS))
         reject(where, inspect_text("because", self.because, "the reason why it does no harm"))
         reject(where, inspect_choices("targets", self.targets, TARGETS))
+        reject(where, self._misnamed_conversions())
+
+    def _misnamed_conversions(self) -> Iterator[str]:
+        such = '{"fp32 to e4m3": 126}'
+        if not isinstance(self.conversions, Mapping):
+            yield f"conversions must be a dict such as {such}, got {show(self.conversions)}"
+        elif not self.conversions and (self.on_grid or self.hazard in CONVERTING):
+            yield (
+                "conversions is empty: name those that it is accepted of, and on how many inputs each is "
+                f"wrong as `bitproof lowering` counts them, such as {such}"
+            )
+        else:
+            for name, wrong in self.conversions.items():
+                formats = re.fullmatch(_CONVERSIONS, name) if isinstance(name, str) else None
+                if formats is None:
+                    known = ", ".join(FORMATS)
+                    yield f"conversions names {name!r}: write FORMAT to FORMAT, of {known}"
+                yield from inspect_count(f"conversions[{name!r}]", wrong, 0)
+
+    def covers(self, hazard: str, target: str, conversion: str, wrong: int) -> bool:
+        """Whether this accepts `hazard` in `target`'s code; `conversion` is "" where none shows it."""
+        if hazard != self.hazard or target not in (self.targets or (target,)):
+            return False
+        if not self.conversions:
+            return True
+        return wrong <= self.conversions.get(conversion, -1)
 
 
 @dataclass(frozen=True, kw_only=True)

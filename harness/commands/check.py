@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import collections
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +40,10 @@ def run(
     lane: str | None,
     specs: Sequence[str],
 ) -> int:
-    """Print a line for each check, and for each that fails its report and its record."""
+    """Print a line for each check, and for each that fails its report and its record.
+
+    The status says whether the kernel holds; with a planted fault, whether the fault was caught.
+    """
     if params is not None and tensors is None:
         raise UsageError("--params is for captured tensors: give --tensors FILE as well")
     for name, limit in (("--max-examples", max_examples), ("--seconds", seconds)):
@@ -68,24 +71,29 @@ def run(
         if result.findings is not None and result.inputs is not None:
             _record(found, result, versions, source)
         outcomes.append(result.outcome)
-    if fault is not None:
-        defects = [name for name, one in zip(names, outcomes, strict=True) if one.is_defect]
-        click.echo(describe_catch(found, names, defects, here))
-    return exit_status(outcomes)
+    if fault is None:
+        return exit_status(outcomes)
+    sentence, status = judge_catch(found, dict(zip(names, outcomes, strict=True)), here)
+    click.echo(sentence)
+    return status
 
 
-def describe_catch(found: Found, tried: Sequence[str], defects: Sequence[str], lane: Lane) -> str:
-    """Whether the check that the planted fault names has caught it."""
+def judge_catch(found: Found, outcomes: Mapping[str, Outcome], lane: Lane) -> tuple[str, int]:
+    """Whether the check that the planted fault names has caught it: a sentence, and the exit status.
+
+    0 where it was caught as declared, 1 where it was missed, 2 where the named check could not judge it.
+    """
     fault = next(one for one in found.spec.faults if one.name == found.fault)
-    if fault.caught_by in defects:
-        return f"the planted fault was caught by {fault.caught_by}, as declared"
+    named, outcome = fault.caught_by, outcomes.get(fault.caught_by)
+    if outcome is not None and outcome.is_defect:
+        return f"the planted fault was caught by {named}, as declared", 0
     if lanes.family(lane.name) not in fault.lanes:
-        return f"the planted fault shows on {', '.join(fault.lanes)} only: {fault.because}"
-    if fault.caught_by not in tried:
-        return (
-            f"the planted fault is for {fault.caught_by} to catch, which was not among the checks"
-        )
-    return f"the planted fault was NOT caught by {fault.caught_by}, which is to catch it"
+        return f"the planted fault shows on {', '.join(fault.lanes)} only: {fault.because}", 2
+    if outcome is None:
+        return f"the planted fault is for {named} to catch, which was not among the checks", 2
+    if exit_status([outcome]) == 2:
+        return f"the planted fault is for {named} to catch, which ended as {outcome}", 2
+    return f"the planted fault was NOT caught by {named}, which is to catch it", 1
 
 
 def _names(found: Found, chosen: Sequence[str]) -> Sequence[str]:

@@ -1,4 +1,4 @@
-"""`bitproof list`: every kernel, what is checked and claimed of it, and the faults planted in it."""
+"""`bitproof list`: every kernel in a line; of a named one what it takes, what is claimed and planted."""
 
 from __future__ import annotations
 
@@ -32,11 +32,37 @@ def run(
     kernels = [_plain(item, detailed=bool(names)) for item in found]
     if as_json:
         click.echo(json.dumps(kernels, indent=2))
-    else:
+    elif names:
         for kernel in kernels:
             for line in _lines(kernel):
                 click.echo(line)
+    else:
+        for line in _overview(kernels):
+            click.echo(line)
     return 2 if any(item.mistakes for item in every) else 0
+
+
+def _overview(kernels: Sequence[dict[str, Any]]) -> Iterator[str]:
+    """A line a kernel under the reference of its spec: its checks, and how many faults are planted in it.
+
+    Mistakes of a spec follow it.
+    """
+    width = max((len(kernel["kernel"]) for kernel in kernels), default=0)
+    for reference in dict.fromkeys(kernel["spec"] for kernel in kernels):
+        yield reference
+        for kernel in kernels:
+            if kernel["spec"] != reference:
+                continue
+            name = f"  {kernel['kernel']:<{width}}"
+            if kernel["mistakes"]:
+                yield f"{name}  has mistakes:"
+                yield from (f"    mistake {mistake}" for mistake in kernel["mistakes"])
+            else:
+                faults = len(kernel["faults"])
+                checks = ", ".join(kernel["checks"])
+                yield f"{name}  {faults} fault{'' if faults == 1 else 's'}; {checks}"
+    if kernels:
+        yield "`bitproof list KERNEL` shows a kernel's tensors, claims, faults and limits."
 
 
 def _lines(kernel: dict[str, Any]) -> Iterator[str]:

@@ -1,8 +1,10 @@
-"""`bitproof report`: the summary that a property run left behind, as a table."""
+"""`bitproof report`: what the last property run came to; the verdict first, then failures, then a table."""
 
 from __future__ import annotations
 
+import collections
 import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import click
@@ -11,43 +13,88 @@ from rich.table import Table
 
 from bitproof.harness.outcomes import Outcome
 from bitproof.harness.report import summary
-from bitproof.harness.report.summary import Entry
+from bitproof.harness.report.summary import Entry, Summary
 
 # Wide enough for a table outside of a terminal, where nothing says how wide a line may be.
 _WIDTH = 140
+_DEFECTS = frozenset(str(outcome) for outcome in Outcome if outcome.is_defect)
 
 
 def run(file: Path | None) -> int:
-    """Print one row for each kernel and check, then how to see each failure again."""
+    """Print the verdict, each failure with its replay, what was not demonstrated, and a row a kernel."""
     told = summary.read(file or summary.PATH)
+    for line in _verdict(told):
+        click.echo(line)
+    Console(width=None if sys.stdout.isatty() else _WIDTH).print(_table(told.entries))
+    return 1 if any(entry.outcome in _DEFECTS for entry in told.entries) else 0
+
+
+def _verdict(told: Summary) -> Iterator[str]:
+    """Whether the run held, how many checks ended how, and a line for each that needs looking at."""
+    outcomes = collections.Counter(entry.outcome for entry in told.entries)
+    failing = [entry for entry in told.entries if entry.outcome in _DEFECTS]
+    counts = ", ".join(f"{outcomes[o]} {o}" for o in map(str, Outcome) if outcomes[o])
+    undemonstrated = outcomes[Outcome.NOT_DEMONSTRATED] or not outcomes[Outcome.PASSED]
+    held = "nothing fell short, but not all was demonstrated" if undemonstrated else "held"
+    yield f"{'fell short' if failing else held}: {counts or 'nothing was judged'}"
     versions = "  ".join(f"{name} {value}" for name, value in told.versions.items() if value)
-    click.echo(f"lane {told.lane}  profile {told.profile}  {told.seconds} s  {versions}")
-    table = Table("kernel", "check", "outcome")
+    yield f"lane {told.lane}  profile {told.profile}  {told.seconds} s  {versions}"
+    for entry in failing:
+        yield f"{entry.kernel} {entry.check} {entry.outcome}{_found(entry)}"
+        if entry.record:
+            yield f"  bitproof replay {entry.record}"
+    for entry in told.entries:
+        if entry.outcome == Outcome.NOT_DEMONSTRATED:
+            why = "; ".join(entry.reasons) or entry.report.rpartition("not demonstrated: ")[2]
+            yield f"{entry.kernel} {entry.check} not demonstrated: {why}"
+    others = collections.defaultdict[str, list[str]](list)
+    for entry in told.entries:
+        if entry.outcome not in _DEFECTS and entry.outcome != Outcome.NOT_DEMONSTRATED:
+            for reason in entry.reasons:
+                others[f"{entry.check} {entry.outcome}: {reason}"].append(entry.kernel)
+    for reason, kernels in sorted(others.items()):
+        yield f"{reason} ({kernels[0] if len(kernels) == 1 else f'{len(kernels)} kernels'})"
+
+
+def _found(entry: Entry) -> str:
+    """The line of a failure's report that says what was found, after the one that names the kernel."""
+    lines = entry.report.splitlines()
+    line = lines[1].strip() if len(lines) > 1 else "; ".join(entry.reasons)
+    return f": {line}" if line else ""
+
+
+def _table(entries: Sequence[Entry]) -> Table:
+    """A row a kernel: its checks by outcome, examples, the worst distance over its bound, seconds."""
+    table = Table("kernel", "checks")
     for numeric in ("examples", "worst", "seconds"):
         table.add_column(numeric, justify="right")
-    for entry in told.entries:
+    kernels = collections.defaultdict[str, list[Entry]](list)
+    for entry in entries:
+        kernels[entry.kernel].append(entry)
+    for kernel, judged in kernels.items():
         table.add_row(
-            entry.kernel,
-            entry.check,
-            entry.outcome,
-            str(entry.examples),
-            _worst(entry),
-            f"{entry.seconds:.1f}",
+            kernel,
+            "; ".join(_by_outcome(judged)),
+            str(sum(entry.examples for entry in judged)),
+            _worst(judged),
+            f"{sum(entry.seconds for entry in judged):.1f}",
         )
-    console = Console(width=None if sys.stdout.isatty() else _WIDTH)
-    console.print(table)
-    for entry in told.entries:
-        if entry.reasons:
-            click.echo(f"{entry.kernel} {entry.check}: {'; '.join(entry.reasons)}")
-        if entry.record:
-            click.echo(f"{entry.kernel} {entry.check}: bitproof replay {entry.record}")
-    short = {str(outcome) for outcome in Outcome if outcome.is_defect}
-    return 1 if any(entry.outcome in short for entry in told.entries) else 0
+    return table
 
 
-def _worst(entry: Entry) -> str:
+def _by_outcome(judged: Sequence[Entry]) -> Iterator[str]:
+    """How many checks passed, and by name those that ended otherwise."""
+    for outcome in map(str, Outcome):
+        checks = [entry.check for entry in judged if entry.outcome == outcome]
+        if checks:
+            named = outcome != Outcome.PASSED
+            yield f"{outcome}: {', '.join(checks)}" if named else f"{len(checks)} passed"
+
+
+def _worst(judged: Sequence[Entry]) -> str:
     """The largest distance over its bound; "" where none was measured."""
-    if "worst" not in entry.measures:
+    measured = [entry.measures["worst"] for entry in judged if "worst" in entry.measures]
+    if not measured:
         return ""
-    worst = entry.measures["worst"]
-    return "inf" if worst is None else f"{worst:.3g}"
+    worst = max(float("inf") if value is None else value for value in measured)
+    return f"{worst:.3g}"

@@ -78,10 +78,15 @@ class Verdict:
     nan: Wrong | None = None
 
     @property
+    def wrong(self) -> int:
+        """How many of the tried inputs give a wrong result, those that stray on a mixed overflow included."""
+        kinds = (self.ties, self.beside, self.far, self.zero, self.infinity, self.nan, self.strayed)
+        return sum(kind.count for kind in kinds if kind is not None)
+
+    @property
     def right(self) -> bool:
-        """Whether nothing is wrong, whatever happens on overflow."""
-        kinds = (self.ties, self.beside, self.far, self.zero, self.infinity, self.nan)
-        return not any(kinds) and self.overflow != "mixed"
+        """Whether nothing is wrong, wherever overflows go as long as all go there."""
+        return not self.wrong
 
 
 def widens(conversion: Conversion) -> bool:

@@ -15,6 +15,8 @@ class Hazard:
     instruction  the machine instructions that show it
     detail       what happens, with an example where there is one
     outputs      the outputs it reaches, all of them where that cannot be told
+    conversion   the conversion of floats that shows it, such as "fp32 to e4m3"; "" where none does
+    wrong        on how many of the inputs that decide that conversion is wrong in this way
     variants     in how many of the compiled specialisations it was seen, and in which first
     """
 
@@ -24,6 +26,8 @@ class Hazard:
     instruction: str
     detail: str
     outputs: tuple[str, ...]
+    conversion: str = ""
+    wrong: int = 0
     variants: int = 1
     first: str = ""
 

@@ -92,6 +92,8 @@ def _hazard(name: str, evidence: Evidence, compiled: Compiled) -> Hazard:
         instruction=evidence.instruction,
         detail=evidence.detail,
         outputs=tuple(sorted(evidence.outputs)),
+        conversion=evidence.conversion,
+        wrong=evidence.wrong,
         first=compiled.variant,
     )
 
@@ -117,7 +119,9 @@ def _conversions(subject: Subject) -> list[str]:
         if isinstance(answer, NotModelled):
             told.append(f"{conversion}: not analysed, no model of {answer}")
         else:
-            right = "right" if answer.right else "wrong"
+            wrong = f"wrong on {answer.wrong} of {answer.tried} inputs that decide"
+            right = f"right on all {answer.tried} inputs that decide"
             policy = f", {answer.overflow} on overflow" if answer.overflow else ""
-            told.append(f"{conversion}: {answer.chain}, {right} on {answer.tried} inputs{policy}")
+            found = wrong if answer.wrong else right
+            told.append(f"{conversion}: {answer.chain}, {found}{policy}")
     return told

@@ -18,6 +18,9 @@ from bitproof.harness.spec import Accepted, KernelSpec
 
 _BY_NAME = {rule.name: rule for rule in RULES}
 _UNKNOWN = "not analysed"
+ON_GRID = (
+    "held by the check memory on the interpreter lane, which looks at every value that is converted"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,7 +86,7 @@ def judge(reading: Reading, spec: KernelSpec) -> Judged:
 
 def _accepting(hazard: Hazard, target: str, spec: KernelSpec) -> Accepted | None:
     for accepted in spec.lowering.accepted:
-        if accepted.hazard == hazard.name and target in (accepted.targets or (target,)):
+        if accepted.covers(hazard.name, target, hazard.conversion, hazard.wrong):
             return accepted
     return None
 
@@ -112,6 +115,10 @@ def lines(judged: Judged) -> Iterator[str]:
     for hazard, accepted in judged.accepted:
         where = shortened(hazard.source)
         yield f"  accepted: {hazard.name} at {where}, because {accepted.because}"
+        if hazard.conversion:
+            yield f"    {hazard.detail}"
+        if accepted.on_grid:
+            yield f"    {ON_GRID}"
 
 
 def _hazard(hazard: Hazard, reading: Reading) -> Iterator[str]:

@@ -205,11 +205,7 @@ def _word(
         f"distance  {distance:g} {judgement.unit}, allowed {allowed:g} ({bound.formula})",
         f"wrong     {wrong}{', ' + direction if direction else ''}",
     ]
-    for source in sorted(inputs.tensors):
-        tensor = inputs.tensors[source]
-        if tuple(tensor.shape) == got.shape:
-            element = formats.to_numpy(tensor[index])[()]
-            lines.append(f"input     {source}{list(index)} = {_show(element)}")
+    lines += _inputs_at(spec, inputs, index, got.shape)
     if spec.program is not None:
         lines.append(f"written by {spec.program(name, index, inputs)}")
     return Finding(
@@ -229,6 +225,21 @@ def _word(
             "direction": direction,
         },
     )
+
+
+def _inputs_at(
+    spec: KernelSpec, inputs: Inputs, index: tuple[int, ...], shape: tuple[int, ...]
+) -> list[str]:
+    """A line for each input with an element at `index`: the cause only where elements depend on no others."""
+    cast = spec.elementwise
+    lines = []
+    for name in sorted(inputs.tensors):
+        tensor = inputs.tensors[name]
+        if tuple(tensor.shape) == shape:
+            element = f"{name}{list(index)} = {_show(formats.to_numpy(tensor[index])[()])}"
+            caused = cast is not None and cast.input == name
+            lines.append(f"input     {element}" if caused else f"at the same index: {element}")
+    return lines
 
 
 def _direction(got: Array, want: Array, bad: NDArray[np.bool_]) -> str:

@@ -20,6 +20,8 @@ from bitproof.harness.subjects.discovery import Found, find
 
 FORMAT = 1
 FOLDER = Path(".bitproof") / "failures"
+# Beneath it: failures of faults that somebody planted, which say nothing against a kernel.
+PLANTED = "planted"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,13 +63,14 @@ def save(
 ) -> Path:
     """Write the record of one failing case and return its path; the same case gives the same file.
 
-    EnvironmentUnfit where it cannot be written.
+    Those of planted faults lie in a folder of their own. EnvironmentUnfit where it cannot be written.
     """
     case = cases.encode(inputs.case) if inputs.case is not None else None
     source = [captured.sha256, captured.params] if captured else None
     key = json.dumps([case, source, found.fault], sort_keys=True, default=str)
     digest = hashlib.sha256(key.encode()).hexdigest()[:12]
-    path = folder / f"{found.spec.name}-{check}-{digest}.json"
+    beneath = folder if found.fault is None else folder / PLANTED
+    path = beneath / f"{found.spec.name}-{check}-{digest}.json"
     record = Record(
         format=FORMAT,
         kernel=found.spec.name,

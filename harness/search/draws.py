@@ -11,7 +11,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from hypothesis import strategies as st
+from hypothesis.errors import HypothesisException
 from hypothesis.internal.conjecture.providers import AVAILABLE_PROVIDERS, HypothesisProvider
+
+from bitproof.harness.case import Scale
+from bitproof.harness.errors import SpecError, describe
+from bitproof.harness.spec import KernelSpec
 
 STEADY = "bitproof-steady"
 
@@ -26,3 +32,23 @@ class Steady(HypothesisProvider):
 def register() -> None:
     """Make the provider known to Hypothesis by its name."""
     AVAILABLE_PROVIDERS[STEADY] = f"{__name__}.{Steady.__name__}"
+
+
+def strategy_of(spec: KernelSpec, scale: Scale) -> st.SearchStrategy[Any]:
+    """The spec's strategy of cases; what it raises while it draws is a SpecError of one sentence.
+
+    SpecError at once where `cases` makes no strategy.
+    """
+    own = spec.strategy(scale)
+
+    def drawn(draw: st.DrawFn) -> Any:
+        try:
+            return draw(own)
+        except HypothesisException:  # a case that is to be drawn anew, or a strategy used wrongly
+            raise
+        except Exception as error:
+            raise SpecError(
+                f"spec {spec.name!r}: its strategy raised while a case was drawn: {describe(error)}"
+            ) from error
+
+    return st.composite(drawn)()

@@ -23,7 +23,7 @@ from bitproof.harness.lanes.base import Lane
 from bitproof.harness.outcomes import Finding, Findings, Outcome
 from bitproof.harness.report.summary import Entry
 from bitproof.harness.search import draws, profiles
-from bitproof.harness.search.draws import STEADY
+from bitproof.harness.search.draws import STEADY, strategy_of
 from bitproof.harness.search.far_rows import find_far_case
 from bitproof.harness.spec import KernelSpec
 
@@ -149,7 +149,7 @@ def draw_cases(spec: KernelSpec, examples: int, scale: Scale = Scale()) -> list[
         found.append(case)
 
     try:
-        chosen(seed(f"drawn {spec.name}")(given(spec.strategy(scale))(draw)))()
+        chosen(seed(f"drawn {spec.name}")(given(strategy_of(spec, scale))(draw)))()
     except HypothesisException as error:
         raise _undrawable(spec, error) from error
     return found
@@ -229,7 +229,7 @@ def search(
     phases = (Phase.reuse, Phase.generate, Phase.shrink) if shrink else (Phase.generate,)
     base = base or settings()
     backend = STEADY if base.derandomize else base.backend
-    strategy = spec.strategy(scale or profiles.scale(lane.name))
+    strategy = strategy_of(spec, scale or profiles.scale(lane.name))
 
     def look(examples: int, purpose: str) -> None:
         chosen = settings(base, max_examples=examples, phases=phases, backend=backend, **_ALWAYS)
@@ -249,7 +249,10 @@ def search(
             look(_FURTHER, f"{identity} further")
     except _Rejected:
         _narrow(result, execute)
-    except FlakyFailure:
+    except FlakyFailure as error:
+        for mistake in error.exceptions:  # a strategy that raises at one time and not at another
+            if isinstance(mistake, SpecError):
+                raise mistake from error
         if result.findings is None:
             raise
         result.findings = _unsteady(result.findings)

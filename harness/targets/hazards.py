@@ -20,3 +20,12 @@ HAZARDS = (
     "uninitialised store",
     "wrong conversion",
 )
+
+# Those that only a conversion of floats shows, and that are counted on the inputs that decide.
+CONVERTING = (
+    "lost specials",
+    "overflow policy",
+    "rounding twice",
+    "ties away",
+    "wrong conversion",
+)

@@ -52,6 +52,15 @@ def run(tensors, params):
 
 SPEC = variant(name="wrong", run=run)
 """
+LIMITED = """
+from bitproof.harness.spec import Limit
+from tests.harness.plain import variant
+
+LIMIT = Limit(
+    lane="interpreter", check="memory", because="it needs a card", reproduction="their_specs.py"
+)
+SPEC = variant(name="limited", limits=(LIMIT,))
+"""
 STEADY_CONTROL = """
 from bitproof.harness.spec import Bitwise
 from tests.harness.plain import scaled, variant
@@ -180,6 +189,23 @@ def test_a_wrong_kernel_gets_a_report_and_a_record(run: Run) -> None:
     assert entries["agreement"]["outcome"] == "failed"
     assert entries["agreement"]["record"] == str(path)
     assert entries["agreement"]["report"].startswith("wrong: agreement failed")
+
+
+def test_the_summary_of_one_line_a_test_says_what_was_found(
+    run: Run, environment: pytest.MonkeyPatch
+) -> None:
+    """The test's id names the kernel and the check already."""
+    environment.setenv("COLUMNS", "200")
+    result = run(WRONG)
+    result.stdout.fnmatch_lines(
+        ["FAILED *::test_agreement[[]wrong[]] - y[[]0, 0[]] is 7.0, expected *"]
+    )
+
+
+def test_a_skip_names_kernel_check_and_reason(run: Run) -> None:
+    """In pytest's own summary, where the test's id is not shown."""
+    result = run(LIMITED, "-rs")
+    result.stdout.fnmatch_lines(["SKIPPED *: limited: memory unsupported: it needs a card"])
 
 
 def test_kernels_are_parametrised_in_sorted_order(run: Run) -> None:

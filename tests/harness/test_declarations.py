@@ -22,7 +22,11 @@ from bitproof.harness.spec import (
 from tests.harness.plain import scaled
 
 PLAIN: dict[type, dict[str, Any]] = {
-    Accepted: {"hazard": "ties away", "because": "no ties occur"},
+    Accepted: {
+        "hazard": "ties away",
+        "because": "no ties occur",
+        "conversions": {"fp32 to e4m3": 8},
+    },
     Bitwise: {"shown_by": "a fault"},
     Elementwise: {"input": "x", "output": "y", "format": "e4m3"},
     Fault: {"name": "a", "within": "run", "old": "+", "new": "-", "caught_by": "agreement"},
@@ -53,6 +57,15 @@ def test_a_part_that_fits_is_accepted(kind: Callable[..., object]) -> None:
         (Accepted, {"because": ""}, "because must be the reason why it does no harm, as text, got"),
         (Accepted, {"targets": ("sm90",)}, "targets names 'sm90': choose from sm_80, sm_86"),
         (Accepted, {"targets": "sm_90"}, r"targets must be a tuple of str, got 'sm_90': write \("),
+        (Accepted, {"conversions": {}}, "conversions is empty: name those that it is accepted of"),
+        (
+            Accepted,
+            {"hazard": "not analysed", "conversions": {}, "on_grid": True},
+            "conversions is empty",
+        ),
+        (Accepted, {"conversions": "fp32 to e4m3"}, r"conversions must be a dict such as \{"),
+        (Accepted, {"conversions": {"fp32": 1}}, "names 'fp32': write FORMAT to FORMAT, of "),
+        (Accepted, {"conversions": {"fp32 to e4m3": -1}}, "must be an integer of at least 0, got"),
         (Bitwise, {"runs": 1}, "Bitwise: reproducibility needs at least 2 runs, got 1"),
         (Bitwise, {"runs": 2.5}, r"runs must be an integer of at least 2, got 2\.5"),
         (Bitwise, {"outputs": "y"}, r"got 'y': write frozenset\(\{'y'\}\)"),

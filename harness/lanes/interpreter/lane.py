@@ -54,6 +54,7 @@ class InterpreterLane:
             fence=fence,
             fp_fusion=_fusion(),
             poison=variation.poison,
+            on_grid=_claimed_on_grid(spec),
             scratch={"config": inputs.launch.config},
         )
         with state.session(session), answering():
@@ -84,6 +85,12 @@ class InterpreterLane:
     def versions(self) -> dict[str, str]:
         """Lane and library versions."""
         return {"lane": self.name, **libraries()}
+
+
+def _claimed_on_grid(spec: KernelSpec) -> frozenset[str]:
+    """The conversions of which the spec accepts a hazard because nothing is left for them to round."""
+    accepted = spec.lowering.accepted
+    return frozenset(name for one in accepted if one.on_grid for name in one.conversions)
 
 
 def _fusion() -> bool:

@@ -18,7 +18,8 @@ class Session:
     the sanitizer that sees every access (see `sanitizer`) or None, `fence` what stops wild ones
     where nobody watches (see `sanitizer.fence`) or None, `fp_fusion` says whether `a * b + c` contracts to
     one fused multiply-add, as compiled code does when fusion is on. `poison` is the byte of which those lanes
-    of a masked load consist that are off and have no `other`: the language leaves them undefined.
+    of a masked load consist that are off and have no `other`: the language leaves them undefined. `on_grid`
+    names conversions, such as "fp32 to e4m3", whose values are claimed to need no rounding.
     """
 
     order: Any = None
@@ -26,6 +27,7 @@ class Session:
     fence: Any = None
     fp_fusion: bool = True
     poison: int = 0
+    on_grid: frozenset[str] = frozenset()
     scratch: dict[str, Any] = field(default_factory=dict)
 
 

@@ -35,6 +35,8 @@ def judged(kinds: tuple[str, ...]) -> Callable[[Subject], Iterator[Evidence]]:
                     instruction=verdict.chain,
                     detail=f"{conversion}: {wrong[0]} ({count} of {verdict.tried} inputs that decide)",
                     outputs=subject.reached_from(op.place),
+                    conversion=str(conversion),
+                    wrong=count,
                 )
 
     return find
@@ -55,6 +57,7 @@ def rounds_twice(subject: Subject) -> Iterator[Evidence]:
             instruction=" then ".join(o.name for o in (earlier, op) if o is not None),
             detail=f"the kernel itself asks for {first}, then {second}",
             outputs=subject.reached_from(op.place),
+            conversion=f"{first}, then {second}",
         )
 
 
@@ -81,6 +84,8 @@ def overflow(subject: Subject) -> Iterator[Evidence]:
                 detail=f"{conversion}: beyond the largest value comes {_BEYOND[verdict.overflow]}"
                 f"{example}{policy}",
                 outputs=subject.reached_from(op.place),
+                conversion=str(conversion),
+                wrong=verdict.strayed.count if verdict.strayed else 0,
             )
 
 
@@ -110,4 +115,5 @@ def not_analysed(subject: Subject) -> Iterator[Evidence]:
             instruction=what,
             detail=f"{what}: {why}",
             outputs=subject.reached_from(op.place),
+            conversion=str(op.conversion or ""),
         )

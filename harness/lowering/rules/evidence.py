@@ -19,12 +19,17 @@ Outputs = frozenset[str]
 
 @dataclass(frozen=True, kw_only=True)
 class Evidence:
-    """What a rule found: where, the instruction that shows it, what happens, which outputs it reaches."""
+    """What a rule found: where, the instruction that shows it, what happens, which outputs it reaches.
+
+    `conversion` is the one that shows it, "" where none does, and `wrong` on how many inputs that decide.
+    """
 
     where: Where
     instruction: str
     detail: str
     outputs: Outputs
+    conversion: str = ""
+    wrong: int = 0
 
     @property
     def source(self) -> str:

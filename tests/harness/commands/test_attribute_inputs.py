@@ -41,7 +41,7 @@ def test_what_json_printed_and_a_record_are_cases_too(attribute: Attribute, tmp_
     check = ("check", "summed_parts", "--spec", STORING, "--check", "agreement")
     fault = ("--fault", "rounds what is to stay fp32")
     CliRunner(catch_exceptions=False).invoke(main, [*check, *fault])
-    (record,) = Path(".bitproof/failures").iterdir()
+    (record,) = Path(".bitproof/failures/planted").iterdir()
     assert json.loads(attribute("--json", "--case", str(record)).stdout)["case"]["fp32"] == ["u"]
     (tmp_path / "told.json").write_text(printed.replace("summed_parts", "other"))
     refused(

@@ -12,6 +12,7 @@ from safetensors.torch import save_file
 
 from bitproof.harness import lanes
 from bitproof.harness.commands import check
+from bitproof.harness.outcomes import Outcome
 from bitproof.harness.subjects.discovery import Found
 from tests.harness import plain
 from tests.harness.command_line import FEW, PAIR, Bitproof, record_of, refused
@@ -40,7 +41,9 @@ def test_a_folder_that_cannot_be_written_is_one_sentence(
     result = bitproof("check", "scale_add", "--spec", PAIR, "--fault", "scales the sum", *FEW)
     assert result.exit_code == 2
     assert "agreement        failed" in result.stdout
-    assert result.stderr.startswith(f"bitproof: {tmp_path}/.bitproof/failures/scale_add-agreement-")
+    assert result.stderr.startswith(
+        f"bitproof: {tmp_path}/.bitproof/failures/planted/scale_add-agreement-"
+    )
     assert "cannot be written (Not a directory): make its folder writable" in result.stderr
     assert len(result.stderr.splitlines()) == 1
 
@@ -105,7 +108,7 @@ def test_check_of_captured_tensors_judges_them_alone(bitproof: Bitproof, tmp_pat
     assert result.stdout.count(" 1 example in") == 4
     faulty = (*options, "--fault", "scales the sum", "--params", '{"exponent": 2}')
     result = bitproof(*faulty, "--check", "agreement")
-    assert result.exit_code == 1
+    assert result.exit_code == 0, "the planted fault was caught"
     assert "captured tensors: x (70,), z (70,)" in result.stdout
     assert "y[0] is 16.0, expected 13.0" in result.stdout
     path = record_of(result)
@@ -143,22 +146,43 @@ def test_captured_tensors_are_one_case(bitproof: Bitproof, tmp_path: Path, optio
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "said", "status"),
     [
-        ((), "the planted fault was caught by agreement, as declared"),
+        ((), "the planted fault was caught by agreement, as declared", 0),
         (
             ("--check", "memory"),
             "is for agreement to catch, which was not among the checks",
+            2,
         ),
     ],
 )
 def test_check_of_a_fault_ends_with_whether_it_was_caught(
-    bitproof: Bitproof, options: tuple[str, ...], said: str
+    bitproof: Bitproof, options: tuple[str, ...], said: str, status: int
 ) -> None:
-    """By the check that the fault names, where that was asked for."""
+    """By the check that the fault names, where that was asked for; caught is the good end."""
     arguments = ("check", "scale_add", "--spec", PAIR, "--fault", "scales the sum")
     result = bitproof(*arguments, "--max-examples", "20", *options)
     assert said in result.stdout.splitlines()[-1]
+    assert result.exit_code == status
+
+
+def test_a_fault_that_its_check_misses_falls_short() -> None:
+    """Status 1 where the named check passed, 2 where it could not judge, whatever other checks found."""
+    found = Found(
+        spec=plain.SPEC, reference="tests.harness.plain", module=plain, fault=plain.FAULTS[0].name
+    )
+    named = plain.FAULTS[0].caught_by
+    other = "memory" if named != "memory" else "agreement"
+
+    def judged(outcome: Outcome) -> tuple[str, int]:
+        outcomes = {named: outcome, other: Outcome.FAILED}
+        return check.judge_catch(found, outcomes, plain.PlainLane(name="interpreter"))
+
+    missed = f"the planted fault was NOT caught by {named}, which is to catch it"
+    assert judged(Outcome.PASSED) == judged(Outcome.NOT_DEMONSTRATED) == (missed, 1)
+    assert judged(Outcome.CRASHED)[1] == 0
+    said, status = judged(Outcome.UNSUPPORTED)
+    assert (said.endswith("which ended as unsupported"), status) == (True, 2)
 
 
 def test_a_fault_of_cards_is_to_be_caught_by_another_targets_code_as_well() -> None:
@@ -167,17 +191,17 @@ def test_a_fault_of_cards_is_to_be_caught_by_another_targets_code_as_well() -> N
         plain.FAULTS[0], lanes=("cuda",), because="the interpreter has no such instruction"
     )
     spec = plain.variant(faults=(fault, *plain.FAULTS[1:]))
-    found = Found(spec=spec, reference="tests.harness.plain", module=plain)
+    found = Found(spec=spec, reference="tests.harness.plain", module=plain, fault=fault.name)
 
-    def told(lane: str) -> str:
+    def told(lane: str) -> tuple[str, int]:
         here = plain.PlainLane(name=lane)
-        return check.describe_catch(
-            dataclasses.replace(found, fault=fault.name), [fault.caught_by], [], here
-        )
+        return check.judge_catch(found, {fault.caught_by: Outcome.PASSED}, here)
 
-    assert told("cuda:sm_89") == told("cuda")
-    assert told("cuda:sm_89").endswith(f"was NOT caught by {fault.caught_by}, which is to catch it")
-    assert told("interpreter").endswith("on cuda only: the interpreter has no such instruction")
+    missed = f"the planted fault was NOT caught by {fault.caught_by}, which is to catch it"
+    assert told("cuda:sm_89") == told("cuda") == (missed, 1)
+    said, status = told("interpreter")
+    assert said.endswith("on cuda only: the interpreter has no such instruction")
+    assert status == 2
 
 
 def test_a_spec_with_mistakes_blocks_no_other_kernel(bitproof: Bitproof, tmp_path: Path) -> None:

@@ -14,9 +14,11 @@ def test_a_planted_fault_is_reported_recorded_and_replayed(bitproof: Bitproof) -
     """The report ends with the command that replays; it fails again, and says so in the same words."""
     options = ("--spec", PAIR, "--fault", "scales the sum", "--check", "agreement")
     result = bitproof("check", "scale_add", *options)
-    assert result.exit_code == 1
+    assert result.exit_code == 0
+    assert result.stdout.splitlines()[-1].endswith("was caught by agreement, as declared")
     assert "scale_add with planted fault 'scales the sum': agreement failed" in result.stdout
     path = record_of(result)
+    assert Path(path).parent == Path(".bitproof/failures/planted")
     assert f"record    {path}" in result.stdout
     again = bitproof("replay", path)
     assert again.exit_code == 1

@@ -41,31 +41,66 @@ def summary(folder: Path, *entries: dict[str, Any], **head: Any) -> Path:
     return path
 
 
-def test_report_shows_the_last_run_as_a_table(bitproof: Bitproof, tmp_path: Path) -> None:
-    """A row for each kernel and check; a failure is status 1 and names its record."""
-    failed = {**ENTRY, "check": "memory", "outcome": "failed", "record": "failures/a.json"}
-    summary(tmp_path, ENTRY)
-    result = bitproof("report")
+def test_report_begins_with_the_verdict(bitproof: Bitproof, tmp_path: Path) -> None:
+    """How many checks ended how; a failure is status 1, with what was found and its replay."""
+    failed = {
+        **ENTRY,
+        "check": "memory",
+        "outcome": "failed",
+        "record": "failures/a.json",
+        "report": "scale_add: memory failed\nbounds: program 0 reads too far\n",
+    }
+    unsupported = {**ENTRY, "check": "streams", "outcome": "unsupported", "reasons": ["no streams"]}
+    entries = [ENTRY, unsupported, {**unsupported, "kernel": "other"}]
+    result = bitproof("report", str(summary(tmp_path, *entries)))
     assert result.exit_code == 0
-    row = next(line for line in result.stdout.splitlines() if "agreement" in line)
-    assert [cell.strip() for cell in row.strip("│┃").split("│")] == [
-        "scale_add",
-        "agreement",
-        "passed",
-        "400",
-        "0.25",
-        "1.5",
-    ]
+    assert result.stdout.splitlines()[0] == "held: 1 passed, 2 unsupported"
+    assert "streams unsupported: no streams (2 kernels)\n" in result.stdout
     result = bitproof("report", str(summary(tmp_path, ENTRY, failed)))
     assert result.exit_code == 1
-    assert "scale_add memory: bitproof replay failures/a.json" in result.stdout
+    first, _, *rest = result.stdout.splitlines()
+    assert first == "fell short: 1 passed, 1 failed"
+    assert rest[:2] == [
+        "scale_add memory failed: bounds: program 0 reads too far",
+        "  bitproof replay failures/a.json",
+    ]
+
+
+def test_report_says_what_is_missing_where_something_was_not_demonstrated(
+    bitproof: Bitproof, tmp_path: Path
+) -> None:
+    """Before the table, in the words of the check."""
+    report = "scale_add: reproducibility not demonstrated: its control never varied"
+    idle = {**ENTRY, "check": "reproducibility", "outcome": "not demonstrated", "report": report}
+    summary(tmp_path, ENTRY, idle)
+    lines = bitproof("report").stdout.splitlines()
+    assert lines[0] == (
+        "nothing fell short, but not all was demonstrated: 1 passed, 1 not demonstrated"
+    )
+    assert report.replace(": rep", " rep") in lines[2]
+
+
+def test_report_ends_with_a_row_a_kernel(bitproof: Bitproof, tmp_path: Path) -> None:
+    """Checks that passed are counted, others named; examples and seconds are sums, distances the worst."""
+    refused_one = {**ENTRY, "check": "graphs", "outcome": "refused", "measures": {}}
+    summary(tmp_path, ENTRY, {**ENTRY, "check": "invariances"}, refused_one)
+    (row,) = [line for line in bitproof("report").stdout.splitlines() if "scale_add" in line]
+    assert [cell.strip() for cell in row.strip("│┃").split("│")] == [
+        "scale_add",
+        "2 passed; refused: graphs",
+        "1200",
+        "0.25",
+        "4.5",
+    ]
 
 
 def test_an_infinite_distance_is_shown(bitproof: Bitproof, tmp_path: Path) -> None:
     """The file says null, as JSON has no infinity."""
-    summary(tmp_path, {**ENTRY, "measures": {"worst": None}}, {**ENTRY, "measures": {}})
-    rows = [line for line in bitproof("report").stdout.splitlines() if "agreement" in line]
-    assert [row.strip("│┃").split("│")[4].strip() for row in rows] == ["inf", ""]
+    infinite = {**ENTRY, "measures": {"worst": None}}
+    summary(tmp_path, infinite, {**ENTRY, "kernel": "without", "measures": {}})
+    lines = bitproof("report").stdout.splitlines()
+    rows = [line for line in lines if "scale_add" in line or "without" in line]
+    assert [row.strip("│┃").split("│")[3].strip() for row in rows] == ["inf", ""]
 
 
 def test_report_refuses_what_is_no_summary(bitproof: Bitproof, tmp_path: Path) -> None:

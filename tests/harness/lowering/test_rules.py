@@ -39,6 +39,17 @@ def test_every_hazard_is_explained() -> None:
         assert rule.link.startswith("https://") or rule.name == "not analysed"
 
 
+def test_a_conversion_says_on_how_many_inputs_it_is_wrong(read: Read) -> None:
+    """Of those that were tried, and not the number of those tried alone; a right one is right on all."""
+    by_kernel = {name: read(name, "sm_90").conversions for name in ("fp32_to_e4m3", "e5m2_to_bf16")}
+    assert [line.split(", ")[1] for line in by_kernel["fp32_to_e4m3"]] == [
+        "right on all 2070 inputs that decide"
+    ]
+    assert [line.split(", ")[-1] for line in by_kernel["e5m2_to_bf16"]] == [
+        "wrong on 8 of 256 inputs that decide"
+    ]
+
+
 def test_a_hazard_names_its_line_and_instruction(read: Read) -> None:
     """The division's hazard points at the line that divides and at div.full."""
     (found,) = [h for h in read("divides", "sm_90").hazards if h.name == "approximation"]
@@ -110,6 +121,22 @@ def test_an_accepted_hazard_no_longer_counts(read: Read, kernel: Callable[[str],
         assert any("because it is a test" in line for line in report.lines(judged)) == (
             outcome is Outcome.PASSED
         )
+
+
+def test_of_a_conversion_so_many_wrong_inputs_are_accepted_and_no_more(
+    read: Read, kernel: Callable[[str], Found]
+) -> None:
+    """One wrong input more than declared, or another conversion, is not declared."""
+    reading, spec = read("e5m2_to_bf16", "sm_90"), kernel("e5m2_to_bf16").spec
+    for conversions, outcome in (
+        ({"e5m2 to bf16": 8}, Outcome.PASSED),
+        ({"e5m2 to bf16": 9, "fp32 to e4m3": 0}, Outcome.PASSED),
+        ({"e5m2 to bf16": 7}, Outcome.FAILED),
+        ({"e5m2 to fp16": 8}, Outcome.FAILED),
+    ):
+        known = Accepted(hazard="lost specials", because="it is a test", conversions=conversions)
+        accepting = dataclasses.replace(spec, lowering=Lowering(accepted=(known,)))
+        assert report.judge(reading, accepting).outcome is outcome
 
 
 def test_what_no_rule_understands_is_never_clean(

@@ -45,6 +45,7 @@ def test_sm_89_rounds_e4m3_twice_up_to_triton_3_8(version: str) -> None:
     assert str(verdict.beside) == "1.0625001192092896 becomes 1.0, not 1.125"
     assert (verdict.ties, verdict.far, verdict.zero, verdict.nan) == (None,) * 4
     assert verdict.overflow == "saturate"
+    assert (verdict.wrong, verdict.tried) == (verdict.beside.count, 2070)
 
 
 def test_sm_89_rounds_e4m3_once_in_triton_3_9() -> None:

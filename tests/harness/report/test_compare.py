@@ -18,7 +18,7 @@ from bitproof.harness.case import Inputs
 from bitproof.harness.errors import SpecError
 from bitproof.harness.outcomes import Finding
 from bitproof.harness.report import compare
-from bitproof.harness.spec import KernelSpec
+from bitproof.harness.spec import Elementwise, KernelSpec
 from tests.harness.plain import variant
 
 Compare = Callable[..., tuple[list[Finding], float]]
@@ -59,10 +59,22 @@ def test_a_report_shows_element_bits_distance_bound_and_input() -> None:
         "expected  3.0  0x40400000 (float32)",
         "distance  2.09715e+06 ulp, allowed 0 (exact bits, any NaN equal to any NaN)",
         "wrong     2 of 4 elements, all toward zero",
-        "input     x[1, 0] = 7  0x07 (int8)",
+        "at the same index: x[1, 0] = 7  0x07 (int8)",
     )
     assert finding.facts["wrong"] == 2
     assert finding.facts["direction"] == "all toward zero"
+
+
+def test_an_input_is_the_cause_only_where_elements_depend_on_no_others() -> None:
+    """The tensor that an elementwise kernel is declared to round, and no other of that shape."""
+    cast = Elementwise(input="x", output="y", format="e4m3")
+    spec = dataclasses.replace(_spec({"y": np.ones(2, np.float32)}), elementwise=cast)
+    inputs = _inputs(x=torch.ones(2), z=torch.ones(2))
+    (finding,), _ = compare.against_oracle(spec, {"y": torch.tensor([1.0, 2.0])}, inputs)
+    assert finding.lines[-2:] == (
+        "input     x[1] = 1.0  0x3f800000 (float32)",
+        "at the same index: z[1] = 1.0  0x3f800000 (float32)",
+    )
 
 
 @pytest.mark.parametrize(

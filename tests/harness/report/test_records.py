@@ -87,7 +87,7 @@ def test_the_same_case_gives_the_same_file(tmp_path: Path) -> None:
         _save(tmp_path, inputs=bare, captured=dataclasses.replace(CAPTURED, params={})),
     }
     assert len(others | {first}) == 6
-    assert {path.name for path in tmp_path.iterdir()} == {path.name for path in others | {first}}
+    assert set(tmp_path.rglob("*.json")) == others | {first}
 
 
 def test_captured_tensors_are_recorded_by_file_and_digest(tmp_path: Path) -> None:
@@ -203,3 +203,11 @@ def test_a_record_of_something_gone_is_one_sentence(
     record = dataclasses.replace(records.load(_save(tmp_path)), **changes)
     with pytest.raises(UsageError, match=message):
         records.find_subject(record)
+
+
+def test_records_of_planted_faults_lie_apart(tmp_path: Path) -> None:
+    """A folder holds what counts against kernels, one beneath it what somebody planted."""
+    real = _save(tmp_path)
+    planted = _save(tmp_path, found=dataclasses.replace(FOUND, fault="off by a factor"))
+    assert (real.parent, planted.parent) == (tmp_path, tmp_path / "planted")
+    assert records.load(planted).replay == f"bitproof replay {planted}"

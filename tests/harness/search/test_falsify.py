@@ -22,7 +22,7 @@ from bitproof.harness.outcomes import Finding, Findings, Outcome, judged
 from bitproof.harness.search import falsify
 from bitproof.harness.search.falsify import SearchResult
 from bitproof.harness.spec import Bitwise, Invariance, KernelSpec, Params, Tensors
-from tests.harness.plain import SPEC, PlainLane, RowsCase, scaled, variant
+from tests.harness.plain import SPEC, PlainLane, RowsCase, rows_cases, scaled, variant
 
 LANE = PlainLane()
 Run = Callable[[Tensors, Params], dict[str, torch.Tensor]]
@@ -388,9 +388,34 @@ def _no_cases() -> st.SearchStrategy[RowsCase]:
     raise ZeroDivisionError("no cases")
 
 
+def _raises_while_drawing(failing: Any) -> Any:
+    """Cases whose strategy raises where `failing()` says so."""
+
+    @st.composite
+    def cases(draw: st.DrawFn) -> RowsCase:
+        case = draw(rows_cases())
+        if failing(case):
+            raise KeyError("block")
+        return case
+
+    return cases
+
+
+_DREW = r"its strategy raised while a case was drawn: KeyError in cases \(.*test_falsify.py:\d+\): 'block'"
+
+
+def test_a_strategy_that_raises_at_one_time_alone_is_a_mistake_as_well() -> None:
+    """Hypothesis sees no failure when it draws again; the sentence is the same."""
+    times = itertools.count()
+    with pytest.raises(SpecError, match=_DREW):
+        _search(variant(cases=_raises_while_drawing(lambda case: next(times) == 3)))
+
+
 @pytest.mark.parametrize(
     ("cases", "message"),
     [
+        (_raises_while_drawing(lambda case: True), _DREW),
+        (_raises_while_drawing(lambda case: case.rows == 3), _DREW),
         (_no_cases, r"its cases raised ZeroDivisionError in _no_cases \(.*:\d+\): no cases"),
         (lambda: 3, "its cases must be a function that returns a strategy, it returned int"),
         (lambda: st.just(RowsCase()).filter(lambda case: False), "its cases cannot be drawn: "),

@@ -14,6 +14,7 @@ from triton.runtime import interpreter
 from triton.runtime.interpreter import TensorHandle
 
 from bitproof.harness.errors import Uncompilable, Unsupported
+from bitproof.harness.lanes.interpreter import state
 from bitproof.harness.lanes.interpreter.overlay import Patch, in_session
 from bitproof.harness.targets import roundings as r
 
@@ -37,6 +38,8 @@ STORAGE = {
     "fp8e5": np.dtype(np.uint8),
 }
 FP8 = tuple(r.FP8_FORMATS)
+# What reports call the types that Triton names in its own way.
+_FORMATS = {"fp8e4nv": "e4m3", "fp8e5": "e5m2"}
 INTEGERS = tuple(name for name, dtype in STORAGE.items() if dtype.kind in "biu" and "int" in name)
 
 
@@ -125,13 +128,39 @@ def convert(data: r.Array, source: str, target: str, *, toward_zero: bool = Fals
 def cast(_builder: Any, src: Any, dst_type: Any) -> Any:
     """What every `create_*` cast of the builder ends in."""
     source, target = src.dtype.scalar, dst_type.scalar
-    return TensorHandle(convert(src.data, source.name, target.name), target)
+    data = convert(src.data, source.name, target.name)
+    _hold_on_grid(src.data, data, source.name, target.name)
+    return TensorHandle(data, target)
+
+
+def _hold_on_grid(
+    data: r.Array, converted: r.Array, source: str, target: str, *, toward_zero: bool = False
+) -> None:
+    """Have a watched launch report a value that was rounded where the spec says that none is."""
+    session = state.current
+    if session is None or session.watch is None or not session.on_grid:
+        return
+    names = [_FORMATS.get(name, name) for name in (source, target)]
+    conversion = f"{names[0]} to {names[1]}{' toward zero' if toward_zero else ''}"
+    if conversion not in session.on_grid:
+        return
+    before, after = (
+        np.atleast_1d(_to_f32(name)(values))
+        for name, values in ((source, data), (target, converted))
+    )
+    rounded = (before != after) & ~(np.isnan(before) & np.isnan(after))
+    if rounded.any():
+        session.watch.fail(
+            f"{conversion} rounds {float(before[rounded][0])!r}: the spec accepts a hazard of it because "
+            f"every value is on the grid of {names[1]} before"
+        )
 
 
 def _fp_to_fp(_builder: Any, src: Any, dst_type: Any, rounding_mode: Any) -> Any:
     source, target = src.dtype.scalar, dst_type.scalar
     toward_zero = rounding_mode == interpreter._ir.ROUNDING_MODE.RTZ
     data = convert(src.data, source.name, target.name, toward_zero=toward_zero)
+    _hold_on_grid(src.data, data, source.name, target.name, toward_zero=toward_zero)
     return TensorHandle(data, target)
 
 
