@@ -12,7 +12,7 @@ from torch import Tensor
 from bitproof.harness import data
 from bitproof.harness.case import Launch, Scale
 from bitproof.harness.strategies import launches, ragged
-from bitproof.harness.strategies.values import encode
+from bitproof.harness.strategies.encoding import encode
 from bitproof.kernels.dsrelu.arguments import SCALED
 
 _LATTICE = 8  # one in so many of C is an exact zero
