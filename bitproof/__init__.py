@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         KernelSpec,
         Limit,
         Lowering,
+        Refusal,
         Storage,
         Tolerated,
     )
@@ -45,6 +46,7 @@ __all__ = [
     "Limit",
     "Lowering",
     "Modelled",
+    "Refusal",
     "Refused",
     "Scale",
     "Storage",
@@ -67,7 +69,7 @@ __all__ = [
 _SPEC = "bitproof.harness.spec"
 _HOMES = {
     **dict.fromkeys(("Accepted", "Bitwise", "Elementwise", "Fault", "Invariance"), _SPEC),
-    **dict.fromkeys(("KernelSpec", "Limit", "Lowering", "Storage", "Tolerated"), _SPEC),
+    **dict.fromkeys(("KernelSpec", "Limit", "Lowering", "Refusal", "Storage", "Tolerated"), _SPEC),
     **dict.fromkeys(("Inputs", "Launch", "Scale"), "bitproof.harness.case"),
     **dict.fromkeys(("Refused", "Unsupported"), "bitproof.harness.errors"),
     **dict.fromkeys(("all_of", "exact_bits", "forward_error", "ulps"), "bitproof.harness.bounds"),

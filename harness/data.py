@@ -79,11 +79,24 @@ def log_uniform(words: Tensor, low: int, high: int) -> Tensor:
 def normal(words: Tensor) -> Tensor:
     """Hashed words to fp32 that look standard normal: a table of 4096 quantiles, signed.
 
-    All are multiples of 2^-16 below 4, so that fp32 adds up to 64 of them exactly in any order. To test a
-    claim about the order of additions, use `log_uniform`.
+    All are multiples of 2^-16 below 4, so that fp32 adds up to 64 of them exactly in any order: that hides
+    what depends on the order. `gaussian` is for everything that adds or multiplies.
     """
     table = _quantiles().to(words.device)
     return table[words & (_QUANTILES - 1)]
+
+
+def gaussian(words: Tensor) -> Tensor:
+    """Hashed words to fp32 that look standard normal and have full mantissas, so that their sums are rounded.
+
+    They lie between neighbouring quantiles of `normal`'s table, uniformly; an integer is rounded once.
+    """
+    table = (_quantiles() * 2.0**16).to(torch.int64).to(words.device)
+    place = (words & (_QUANTILES - 1)).clamp(max=_QUANTILES - 2)
+    low, step = table[place], table[place + 1] - table[place]
+    exact = (low << 20) + step * (words >> 12)
+    # Below 2^53, so that the conversion to float64 is exact and the one to fp32 is the only rounding.
+    return (exact.to(torch.float64) * 2.0**-36).to(torch.float32)
 
 
 @functools.cache

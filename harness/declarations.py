@@ -276,6 +276,25 @@ class Limit:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Refusal:
+    """Inputs outside the contract, which the launcher has to refuse by an exception that the spec documents.
+
+    `name` says what is wrong with them: "q in fp64". `spoil` makes them from the inputs of `case`, which the
+    contract allows, and leaves those as they are. Agreement judges them after `case` itself.
+    """
+
+    name: str
+    case: Case
+    spoil: Callable[[Inputs], Inputs]
+
+    def __post_init__(self) -> None:
+        """SpecError for a refusal without a name or without its function."""
+        where = f"Refusal {self.name!r}"
+        reject(where, inspect_text("name", self.name, "what is wrong with the inputs"))
+        reject(where, inspect_function("spoil", self.spoil, "inputs -> inputs"))
+
+
+@dataclass(frozen=True, kw_only=True)
 class Accepted:
     """A hazard in targets' code (see `HAZARDS`) that is known, and why it does no harm.
 

@@ -31,6 +31,7 @@ from bitproof.harness.declarations import (
     Limit,
     Lowering,
     Params,
+    Refusal,
     Storage,
     Tensors,
     Tolerated,
@@ -62,6 +63,7 @@ __all__ = [
     "Limit",
     "Lowering",
     "Params",
+    "Refusal",
     "Storage",
     "Tensors",
     "Tolerated",
@@ -90,7 +92,10 @@ class KernelSpec:
     invariances   relations that hold bit for bit
     strided       input tensors whose rows may be apart in memory (2-D or more, last axis dense)
     inplace       input tensors that the kernel writes; all others must come back untouched
+    corners       cases at far ends of the contract that `cases` hardly ever draws, cheap and few: every
+                  search for a disagreement judges all of them, after those that it draws
     refuses       exception types by which the launcher refuses inputs outside its contract
+    refusals      inputs outside the contract that it has to refuse, each with what is wrong in words
     limits        what a lane cannot check, and why
     tolerates     accesses that the sanitizer is not to report, and why
     unwritten     params -> the outputs that such a configuration leaves as it found them: the lanes
@@ -117,7 +122,9 @@ class KernelSpec:
     invariances: tuple[Invariance, ...] = ()
     strided: frozenset[str] = frozenset()
     inplace: frozenset[str] = frozenset()
+    corners: tuple[Case, ...] = ()
     refuses: tuple[type[Exception], ...] = ()
+    refusals: tuple[Refusal, ...] = ()
     limits: tuple[Limit, ...] = ()
     tolerates: tuple[Tolerated, ...] = ()
     unwritten: Callable[[Params], frozenset[str]] | None = None
@@ -251,7 +258,9 @@ _FIELDS: dict[str, Callable[[str, Any], Iterator[str]]] = {
     "invariances": partial(inspect_tuple, kind=Invariance),
     "strided": _names,
     "inplace": _names,
+    "corners": partial(inspect_tuple, kind=Case),
     "refuses": _inspect_refuses,
+    "refusals": partial(inspect_tuple, kind=Refusal),
     "limits": partial(inspect_tuple, kind=Limit),
     "tolerates": partial(inspect_tuple, kind=Tolerated),
     "unwritten": partial(_maybe, signature="params -> names of outputs"),
@@ -302,9 +311,27 @@ def _compare_shown(spec: KernelSpec) -> Iterator[str]:
         )
 
 
+def _compare_cases(spec: KernelSpec) -> Iterator[str]:
+    named: dict[str, Case] = {f"corners[{place}]": case for place, case in enumerate(spec.corners)}
+    named |= {f"refusal {refusal.name!r}: case": refusal.case for refusal in spec.refusals}
+    for where, case in named.items():
+        if not isinstance(case, spec.case):
+            yield f"{where} must be a {spec.case.__name__} as `case` says, got {show(case)}"
+
+
+def _compare_refusals(spec: KernelSpec) -> Iterator[str]:
+    if spec.refusals and not spec.refuses:
+        yield (
+            "refusals says what the launcher refuses, but refuses names no exception by which it does: "
+            "name there what it raises, such as (ValueError,)"
+        )
+
+
 # What fields say of each other, and the fields that it is asked of.
 _RELATIONS: tuple[tuple[tuple[str, ...], Callable[[KernelSpec], Iterator[str]]], ...] = (
     (("faults", "invariances"), _compare_names),
     (("bounds", "reproducible", "storage", "elementwise"), _compare_outputs),
     (("faults", "reproducible"), _compare_shown),
+    (("case", "corners", "refusals"), _compare_cases),
+    (("refuses", "refusals"), _compare_refusals),
 )

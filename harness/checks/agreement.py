@@ -1,25 +1,55 @@
-"""Agreement: every output equals the oracle within its bound."""
+"""Agreement: every output equals the oracle within its bound, and what is no input is refused."""
 
 from __future__ import annotations
 
 from bitproof.harness.case import Inputs
 from bitproof.harness.checks.declaration import Check
-from bitproof.harness.lanes.base import Lane, Variation
-from bitproof.harness.outcomes import Findings, Outcome, judged
+from bitproof.harness.errors import one_line
+from bitproof.harness.lanes.base import Lane, LaunchFailed, Variation
+from bitproof.harness.outcomes import Finding, Findings, Outcome, judged
 from bitproof.harness.report import compare
 from bitproof.harness.spec import KernelSpec
 
 
 def check(spec: KernelSpec, inputs: Inputs, lane: Lane) -> Findings:
-    """One launch against the oracle; measures the worst distance in units of its bound."""
+    """One launch against the oracle; measures the worst distance in units of its bound.
+
+    Where the spec makes inputs that are to be refused out of these, they are launched too.
+    """
     launched = lane.run(spec, inputs, Variation())
     findings, worst = compare.against_oracle(spec, launched.outputs, inputs)
     if findings and spec.program is None:
         writer = lane.run(spec, inputs, Variation(watched=True)).writer
         findings = [compare.attributed(one, writer) for one in findings] if writer else findings
+    findings = findings or _not_refused(spec, inputs, lane)
     if not findings and not any(output.numel() for output in launched.outputs.values()):
         return Findings(outcome=Outcome.NOT_DEMONSTRATED, reason="its outputs are empty")
     return judged(findings, worst=worst)
+
+
+def _not_refused(spec: KernelSpec, inputs: Inputs, lane: Lane) -> list[Finding]:
+    """A finding for each refusal of this very case that the launcher answers otherwise than documented."""
+    documented = " or ".join(kind.__name__ for kind in spec.refuses)
+    found = []
+    for refusal in spec.refusals:
+        if inputs.case is None or inputs.case != refusal.case:
+            continue
+        try:
+            lane.run(spec, refusal.spoil(inputs), Variation())
+        except LaunchFailed as failure:
+            error = failure.__cause__ or failure
+            if isinstance(error, spec.refuses):
+                continue
+            came = f"it raises {type(error).__name__} ({one_line(error)})"
+        else:
+            came = "it computes something"
+        found.append(
+            Finding(
+                summary=f"the launcher does not refuse {refusal.name}: {came}, where its spec documents "
+                f"{documented}"
+            )
+        )
+    return found
 
 
 CHECK = Check(name="agreement", judge=check, launches=lambda spec: 1, far=True)

@@ -31,7 +31,8 @@ class Check:
     launches how many launches one example takes, a control's included
     applies  whether a spec declares what the check judges
     lacking  why a lane on the CPU cannot run it, such as "has no graphs"; "" where it can
-    far      whether a search also judges a case whose last row's offset needs more than 32 bits
+    far      whether a search also judges what is hardly ever drawn: the spec's corners, the cases of its
+             refusals, and one whose last row's offset needs more than 32 bits
     wanted   what a search has to have seen for its passing to mean something: names of counts in the
              findings, each with a way to tell whether inputs would show it
     idle     what passing lacks where every count of the findings stayed at zero

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import collections
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -240,10 +240,9 @@ def search(
 
     try:
         look(max_examples, identity)
-        if checks.find(check).far and spec.strided:
-            far = find_far_case(spec, draw_cases(spec, _FAR_AMONG))
-            if far is not None:
-                judge(far)
+        if checks.find(check).far:
+            for case in _find_far_cases(spec):
+                judge(case)
         if missing():
             further = True
             look(_FURTHER, f"{identity} further")
@@ -260,6 +259,17 @@ def search(
         raise _undrawable(spec, error) from error
     result.seconds = time.perf_counter() - began
     return result
+
+
+def _find_far_cases(spec: KernelSpec) -> Iterator[Case]:
+    """The spec's corners, the cases of its refusals, and one with rows far apart where it has such inputs."""
+    cases = list(spec.corners)
+    cases += [refusal.case for refusal in spec.refusals if refusal.case not in cases]
+    yield from (case for place, case in enumerate(cases) if case not in cases[:place])
+    if spec.strided:
+        far = find_far_case(spec, draw_cases(spec, _FAR_AMONG))
+        if far is not None:
+            yield far
 
 
 def _narrow(result: SearchResult, execute: Execute) -> None:

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from bitproof.harness.strategies import (
         content,
         correlated,
+        encoding,
         floats,
         gates,
         launches,
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 __all__ = [
     "content",
     "correlated",
+    "encoding",
     "floats",
     "gates",
     "launches",

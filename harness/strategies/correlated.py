@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from bitproof.harness import data
-from bitproof.harness.strategies.values import Dtype, encode
+from bitproof.harness.strategies.encoding import Dtype, encode
 
 Kind = Literal["normal", "leaning", "correlated"]
 

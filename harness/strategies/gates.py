@@ -18,7 +18,7 @@ from torch import Tensor
 from bitproof.harness import data
 from bitproof.harness.errors import UsageError
 from bitproof.harness.strategies import floats
-from bitproof.harness.strategies.values import Dtype, encode
+from bitproof.harness.strategies.encoding import Dtype, encode
 
 Gate = Literal["log", "plain", "bounded"]
 Kind = Literal["usual", "gentle", "saturated", "blocks", "edges", "steps"]

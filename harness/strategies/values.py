@@ -23,9 +23,12 @@ from torch import Tensor
 from bitproof.harness import data
 from bitproof.harness.errors import UsageError
 from bitproof.harness.strategies import floats
+from bitproof.harness.strategies.encoding import Dtype, encode
 
 Kind = Literal[
     "normal",
+    "gaussian",
+    "offset",
     "uniform",
     "lattice",
     "anchored",
@@ -38,17 +41,10 @@ Kind = Literal[
     "constant",
     "explicit",
 ]
-Dtype = Literal["fp32", "bf16", "fp16"]
 
-DTYPES: dict[str, torch.dtype] = {
-    "fp32": torch.float32,
-    "bf16": torch.bfloat16,
-    "fp16": torch.float16,
-}
 ONE = "0x3f800000"
 _SIGN = 0x80000000
 _MAGNITUDE = 0x7FFFFFFF
-_INFINITY = 0x7F800000
 
 # How often an input has each type: fp32 can hold what the other two cannot.
 INPUT_TYPES: tuple[Dtype, ...] = ("fp32", "fp32", "bf16", "fp16")
@@ -67,6 +63,9 @@ class Values:
     """How a tensor is filled.
 
     kind        normal      looks standard normal, times 2^exponent
+                gaussian    the same with full mantissas, so that sums of it are rounded
+                offset      in each row a large mean of either sign, from 2^exponent to twice that, plus
+                            gaussians between 2^-2 of it and 2^-14, 2^-9 in fp16 and 2^-6 in bf16
                 uniform     in [-1, 1), times 2^exponent
                 lattice     values and midpoints of the format `target`, and their fp32 neighbours,
                             times `unit`
@@ -134,38 +133,6 @@ class Values:
         return encode(words, dtype).reshape(shape)
 
 
-def encode(words: Tensor, dtype: Dtype) -> Tensor:
-    """fp32 words (int64) as a tensor of `dtype`: truncated; in fp16, too large values become the largest.
-
-    A NaN stays a NaN.
-    """
-    if dtype == "fp32":
-        return data.words_to_fp32(words)
-    magnitude = words & _MAGNITUDE
-    short = _half(magnitude) if dtype == "fp16" else _bfloat(magnitude)
-    signed = short | (-(words >> 31) << 15)
-    return signed.to(torch.int16).view(DTYPES[dtype])
-
-
-def _bfloat(magnitude: Tensor) -> Tensor:
-    """bf16 codes of fp32 words without sign, truncated."""
-    short = magnitude >> 16
-    # A NaN whose payload lies in the lost half must not become an infinity.
-    return short | ((magnitude > _INFINITY) & (short == 0x7F80)).to(torch.int64)
-
-
-def _half(magnitude: Tensor) -> Tensor:
-    """fp16 codes of fp32 words without sign, truncated; finite values stay finite."""
-    exponent = magnitude >> 23
-    normal = (magnitude - (112 << 23)) >> 13
-    significand = (magnitude & 0x7FFFFF) | 0x800000
-    subnormal = significand >> (126 - exponent).clamp(14, 31)
-    finite = torch.where(exponent > 112, normal, subnormal).clamp(max=0x7BFF)
-    payload = magnitude >> 13 & 0x3FF
-    special = 0x7C00 | payload | ((magnitude > _INFINITY) & (payload == 0)).to(torch.int64)
-    return torch.where(magnitude >= _INFINITY, special, finite)
-
-
 @dataclass(frozen=True, kw_only=True)
 class _Layout:
     """The elements of a tensor in row-major order, seen as rows of `columns` in blocks of `run`."""
@@ -226,6 +193,21 @@ def _hashed_blocks(values: Values, layout: _Layout) -> Tensor:
 
 def _normal(values: Values, layout: _Layout) -> Tensor:
     return _words(data.normal(_hashed(values, layout)) * 2.0**values.exponent)
+
+
+def _gaussian(values: Values, layout: _Layout) -> Tensor:
+    return _words(data.gaussian(_hashed(values, layout)) * 2.0**values.exponent)
+
+
+def _offset(values: Values, layout: _Layout) -> Tensor:
+    """Each row has a mean and a spread of its own: which ratio shows a cancellation is the kernel's."""
+    rows = data.hashed(values.seed ^ 0x0FF5, 0, layout.rows, layout.device)
+    narrowest = {"fp32": 14, "bf16": 6, "fp16": 9}[layout.dtype]
+    ratio = 2 + (rows >> 8 & 0xFF) % (narrowest - 1)
+    mean = data.words_to_fp32(rows & _SIGN | values.exponent + 127 << 23 | rows >> 9 & 0x7FFFFF)
+    spread = data.words_to_fp32((values.exponent + 127 - ratio).clamp(min=1) << 23)
+    noise = data.gaussian(_hashed(values, layout)).reshape(layout.rows, layout.columns)
+    return _words((mean[:, None] + spread[:, None] * noise).reshape(-1))
 
 
 def _uniform(values: Values, layout: _Layout) -> Tensor:
@@ -319,6 +301,8 @@ def _explicit(values: Values, layout: _Layout) -> Tensor:
 
 _GENERATORS: dict[Kind, Callable[[Values, _Layout], Tensor]] = {
     "normal": _normal,
+    "gaussian": _gaussian,
+    "offset": _offset,
     "uniform": _uniform,
     "lattice": _lattice,
     "anchored": _anchored,
@@ -367,32 +351,52 @@ POWER_KINDS: tuple[Kind, ...] = (
     *("anchored",) * 4,
     *_ANYTHING,
 )
+# For kernels that compute with numbers rather than round them to a format.
+ARITHMETIC_KINDS: tuple[Kind, ...] = (
+    *("gaussian",) * 4,
+    *("offset",) * 4,
+    *("uniform", "log", "constant", "subnormal"),
+    *("special",) * 2,
+)
+# None of their numbers is eight times 2^exponent or more.
+BOUNDED_KINDS: tuple[Kind, ...] = ("gaussian", "offset", "uniform")
 _STARTED = ("range", "constant")
-_SCALED = ("normal", "uniform", "log", "special", "anchored", "edges")
+_SCALED = ("normal", "gaussian", "offset", "uniform", "log", "special", "anchored", "edges")
 
 
 @cache
 @st.composite
 def values(
     draw: Any,
-    target: str,
-    kinds: tuple[Kind, ...] = QUANTISER_KINDS,
+    target: str | None = None,
+    kinds: tuple[Kind, ...] | None = None,
     *,
     usual: tuple[int, int] = (-30, 40),
+    only: tuple[int, int] | None = None,
 ) -> Values:
-    """A `Values` of one of `kinds` that aims at the format `target`.
+    """A `Values` of one of `kinds`, aimed at the format `target` where a kernel rounds to one.
 
+    `kinds` are QUANTISER_KINDS with a target and ARITHMETIC_KINDS without. Where `only` gives the range of
+    exponents that a contract allows, they are BOUNDED_KINDS without a target, and no element is patched.
     `usual` is the range of exponents that decide how a quantiser forms its scale; one case in eight takes any
-    exponent. Shrinks toward the first of `kinds`, seed 0, exponent 0, nothing blank
-    and no patch.
+    exponent.
+
+    Shrinks toward the first of `kinds`, seed 0, exponent 0 (or the allowed one next to it), nothing blank and
+    no patch.
     """
+    if kinds is None:
+        arithmetic = ARITHMETIC_KINDS if only is None else BOUNDED_KINDS
+        kinds = arithmetic if target is None else QUANTISER_KINDS
+    if target is None:
+        target = "bf16"
     # Every kind makes the same choices, the patterns last, so that shrinking one choice moves no other.
     kind = draw(st.sampled_from(kinds))
     seed = draw(st.integers(0, 0xFFFFFFFF))
     low, high = usual if draw(st.integers(0, 7)) < 7 else (-126, 110)
+    low, high = (low, high) if only is None else only
     exponent = draw(st.integers(low, high))
     blank = draw(st.sampled_from((False, False, False, True)))
-    patches = tuple(draw(_patches(target)))
+    patches = tuple(draw(_patches(target))) if only is None else ()
     return Values(
         kind=kind,
         seed=0 if kind in _STARTED else seed,

@@ -16,8 +16,8 @@ from bitproof.harness import data
 from bitproof.harness.case import Launch, Scale
 from bitproof.harness.errors import UsageError
 from bitproof.harness.strategies import correlated, floats, gates, launches, packed, ragged
+from bitproof.harness.strategies.encoding import Dtype, encode
 from bitproof.harness.strategies.gates import Gate, Gates
-from bitproof.harness.strategies.values import Dtype, encode
 from bitproof.kernels.delta.packing import TOKENS
 
 CHUNK, SUBCHUNK = 64, 16

@@ -13,6 +13,7 @@ from bitproof.harness.spec import Accepted, Bitwise, KernelSpec, Lowering, Param
 from bitproof.kernels.delta import (
     chunk_bwd,
     chunk_fwd,
+    corners,
     faults,
     faults_backward,
     faults_recurrent,
@@ -147,6 +148,8 @@ _recurrent = partial(
 GDN2_CHUNK = _chunk(
     name="gdn2_chunk",
     cases=partial(delta_cases, kind="gdn2", chunked=True, gradient=False),
+    corners=corners.forward("gdn2"),
+    refusals=corners.refusals("gdn2"),
     faults=(*faults.STATES, *faults.WITHIN),
 )
 GDN2_CHUNK_VJP = _vjp(
@@ -154,17 +157,23 @@ GDN2_CHUNK_VJP = _vjp(
     cases=partial(delta_cases, kind="gdn2", chunked=True, gradient=True),
     bounds=dict.fromkeys((*_GRADIENTS, *_OF_PARAMETERS, "db", "dw"), _STORED),
     storage=_gradient_storage(outputs=(*_GRADIENTS, "db", "dw")),
+    corners=corners.backward("gdn2"),
+    refusals=corners.refusals("gdn2", gradient=True),
     faults=faults_backward.GRADIENTS,
 )
 GDN2_RECURRENT = _recurrent(
     name="gdn2_recurrent",
     cases=partial(delta_cases, kind="gdn2", chunked=False, gradient=False),
+    corners=corners.token_by_token("gdn2"),
+    refusals=corners.refusals("gdn2", precision="fp32"),
     faults=faults_recurrent.TOKENS,
 )
 KDA_CHUNK = _chunk(
     name="kda_chunk",
     invariances=(*_BY_CHUNK, _AS_GDN2),
     cases=partial(delta_cases, kind="kda", chunked=True, gradient=False),
+    corners=corners.forward("kda"),
+    refusals=corners.refusals("kda"),
     faults=(*faults.STATES[:1], *faults.SCALAR),
 )
 KDA_CHUNK_VJP = _vjp(
@@ -173,11 +182,15 @@ KDA_CHUNK_VJP = _vjp(
     cases=partial(delta_cases, kind="kda", chunked=True, gradient=True),
     bounds=dict.fromkeys((*_GRADIENTS, *_OF_PARAMETERS, "dbeta"), _STORED),
     storage=_gradient_storage(outputs=(*_GRADIENTS, "dbeta")),
+    corners=corners.backward("kda"),
+    refusals=corners.refusals("kda", gradient=True),
     faults=(*faults_backward.GRADIENTS[:1], *faults_backward.SCALAR_GRADIENTS),
 )
 KDA_RECURRENT = _recurrent(
     name="kda_recurrent",
     invariances=(*_TOKEN_BY_TOKEN, _AS_GDN2),
     cases=partial(delta_cases, kind="kda", chunked=False, gradient=False),
+    corners=corners.token_by_token("kda"),
+    refusals=corners.refusals("kda", precision="fp32"),
     faults=(*faults_recurrent.TOKENS[:1], *faults_recurrent.SCALAR_TOKENS),
 )

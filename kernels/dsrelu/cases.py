@@ -12,7 +12,8 @@ from torch import Tensor
 from bitproof.harness import data
 from bitproof.harness.case import Launch, Scale
 from bitproof.harness.strategies import launches, ragged
-from bitproof.harness.strategies.values import encode
+from bitproof.harness.strategies.encoding import encode
+from bitproof.kernels.dsrelu.arguments import SCALED
 
 _LATTICE = 8  # one in so many of C is an exact zero
 
@@ -26,6 +27,8 @@ class DsreluCase:
     columns   N; depth: K
     small     e4m3 operands with e8m0 scales within 2^±spread, else bf16
     quantised D in e4m3, by rows and by columns
+    extremes  e8m0 codes 0 in A and 254 in B or, in every second block along K, the other way round: elements
+              that keep their products ordinary, as small operands alone have
     spread    alpha and prob are signed, within 2^±spread, one in eight exactly zero
     buffers   what dprob and dbias hold before: zeros or numbers
     special   NaN in C, and a NaN in one row of A that belongs to a group
@@ -40,6 +43,7 @@ class DsreluCase:
     columns: int = 1
     depth: int = 16
     small: bool = False
+    extremes: bool = False
     quantised: bool = False
     spread: int = 0
     buffers: bool = False
@@ -78,10 +82,18 @@ class DsreluCase:
                 built[name] = _bf16(data.normal(words)).reshape(shape)
                 continue
             magnitude = words % 0x7F  # all but NaN
+            if self.extremes:
+                # Times 2^-127 a normal number of bf16 from 2 on; times 2^127 one of its range below 2.
+                upper = self._steep(name, device).repeat_interleave(SCALED)[:k].repeat(count // k)
+                magnitude = torch.where(upper, words % 0x40, 0x40 + words % 0x3F)
             code = (magnitude | (words >> 31) << 7).to(torch.uint8)
             built[name] = code.view(torch.float8_e4m3fn).reshape(shape)
-            blocks = (*shape[:-1], -(-k // 32))
+            blocks = (*shape[:-1], -(-k // SCALED))
             count = count // k * blocks[-1]
+            if self.extremes:
+                steep = self._steep(name, device).to(torch.uint8) * 254
+                built[f"{name}_scale"] = steep.repeat(count // blocks[-1]).reshape(blocks)
+                continue
             exponent = data.hashed(self._salted(salt + 2), 0, count, device)
             built[f"{name}_scale"] = self._scale(exponent).reshape(blocks)
         held = sum(self.tokens)
@@ -113,6 +125,8 @@ class DsreluCase:
             "depth tail": self.depth % self.block_k != 0,
             "quantised": self.quantised,
             "large ratios": self.spread > 0,
+            "smallest and largest e8m0 scales": self.small and self.extremes,
+            "four subtiles": self.subtiles == 4,
             "nonzero buffers": self.buffers,
             "NaN": self.special,
             "three or more contributions to dprob": tiles + self.buffers >= 3,
@@ -137,6 +151,10 @@ class DsreluCase:
         words = data.hashed(self._salted(salt), 0, count, device)
         signed = data.log_uniform(words, -self.spread, self.spread)
         return torch.where(words % 11 == 0, torch.zeros_like(signed), signed)
+
+    def _steep(self, name: str, device: torch.device) -> Tensor:
+        """Which blocks of 32 along K have the largest scale rather than the smallest, in `a` or `b`."""
+        return torch.arange(-(-self.depth // SCALED), device=device) % 2 == (name == "a")
 
     def _scale(self, words: Tensor) -> Tensor:
         return (127 - self.spread + words % (2 * self.spread + 1)).to(torch.uint8)

@@ -10,7 +10,7 @@ from functools import partial
 
 from bitproof.harness.bounds import forward_error
 from bitproof.harness.spec import Bitwise, KernelSpec, Params
-from bitproof.kernels.dsrelu import faults, invariances
+from bitproof.kernels.dsrelu import corners, faults, invariances
 from bitproof.kernels.dsrelu.backward import launch, launch_default
 from bitproof.kernels.dsrelu.cases import DsreluCase, dsrelu_cases
 from bitproof.kernels.quantise.lowering import ON_GRID
@@ -44,6 +44,7 @@ _dsrelu = partial(
     oracle=dsrelu.backward,
     dtypes=dsrelu.dtypes,
     bounds=_BOUNDS,
+    refuses=(ValueError,),
     capturable=True,
     strided=frozenset({"a", "c"}),
     inplace=frozenset({"dprob", "dbias"}),
@@ -69,12 +70,16 @@ _deterministic = partial(
 BF16 = _deterministic(
     name="dsrelu_bf16",
     cases=dsrelu_cases,
+    corners=corners.OF_BF16,
+    refusals=corners.REFUSED,
     faults=(*faults.EPILOGUE, *faults.SLOTS, *faults.KEYS),
 )
 
 FP8 = _deterministic(
     name="dsrelu_fp8",
     cases=partial(dsrelu_cases, small=True),
+    corners=corners.OF_FP8,
+    refusals=corners.REFUSED_BY_FP8,
     faults=faults.SCALES,
 )
 
@@ -82,6 +87,8 @@ ATOMIC = _dsrelu(
     name="dsrelu_atomic",
     run=launch_default,
     cases=dsrelu_cases,
+    corners=corners.OF_BF16,
+    refusals=corners.REFUSED,
     faults=faults.ATOMICS,
     reproducible=Bitwise(outputs=_ROWWISE, shown_by=faults.ATOMICS[0].name),
 )

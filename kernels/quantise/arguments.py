@@ -13,6 +13,24 @@ from bitproof.harness.case import Inputs, Launch
 WIDTH = 128  # columns of a tile where one scale serves all
 BLOCK = 32  # elements of a cache that share a scale
 CACHES = ("k_cache", "v_cache", "k_scale", "v_scale")
+_FLOATS = (torch.float32, torch.bfloat16, torch.float16)
+
+
+def require_floats(name: str, x: Tensor, axes: int) -> None:
+    """ValueError unless `x` has that many axes, the last one dense, and is fp32, bf16 or fp16."""
+    if x.dtype not in _FLOATS:
+        raise ValueError(f"{name} must be fp32, bf16 or fp16, it is {x.dtype}")
+    if x.dim() != axes:
+        raise ValueError(f"{name} must have {axes} axes, its shape is {tuple(x.shape)}")
+    if x.shape[-1] > 1 and x.numel() and x.stride(-1) != 1:
+        raise ValueError(f"{name} must be dense along its last axis: pass {name}.contiguous()")
+
+
+def require_matrix(x: Tensor, group: int) -> None:
+    """ValueError unless `x` is a matrix as `require_floats` has it, and `group` a power of two."""
+    require_floats("x", x, 2)
+    if group < 1 or group & (group - 1):
+        raise ValueError(f"group must be a power of two, it is {group}")
 
 
 def groups_per_program(launch: Launch, group: int) -> int:
@@ -28,7 +46,11 @@ def options(launch: Launch) -> dict[str, int]:
 def quantised(
     x: Tensor, group: int, y: torch.dtype, scale: torch.dtype, *, packed: int = 1
 ) -> dict[str, Tensor]:
-    """Memory for y [M, K / packed] and scale [M, ceil(K / group)] of a matrix x [M, K]."""
+    """Memory for y [M, K / packed] and scale [M, ceil(K / group)] of a matrix x [M, K].
+
+    ValueError where x is no such matrix, or `group` no power of two.
+    """
+    require_matrix(x, group)
     rows, columns = x.shape
     return {
         "y": torch.empty((rows, columns // packed), dtype=y, device=x.device),
@@ -43,7 +65,10 @@ def launch_groups(
 
     It gets x and the `others`, then the stride of rows, K, the number of groups in all and in a row, and
     as constants GROUP, TILE (the groups of a program) and `constants`.
+
+    ValueError as from `quantised`.
     """
+    require_matrix(x, group)
     if not x.numel():
         return
     rows, columns = x.shape

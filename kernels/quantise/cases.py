@@ -15,13 +15,13 @@ from torch import Tensor
 from bitproof.harness.case import Launch, Scale
 from bitproof.harness.strategies import floats, launches
 from bitproof.harness.strategies.content import content, widened
+from bitproof.harness.strategies.encoding import Dtype
 from bitproof.harness.strategies.sizes import length
 from bitproof.harness.strategies.values import (
     CAST_KINDS,
     INPUT_TYPES,
     ONE,
     QUANTISER_KINDS,
-    Dtype,
     Kind,
     Values,
     values,

@@ -13,8 +13,9 @@ from bitproof.harness import data
 from bitproof.harness.case import Launch, Scale
 from bitproof.harness.strategies import floats, launches
 from bitproof.harness.strategies.content import content, widened
+from bitproof.harness.strategies.encoding import Dtype
 from bitproof.harness.strategies.sizes import length
-from bitproof.harness.strategies.values import INPUT_TYPES, Dtype, Values, values
+from bitproof.harness.strategies.values import INPUT_TYPES, Values, values
 from bitproof.kernels.quantise.arguments import BLOCK, CACHES
 
 _BLOCKS = (1024, 64, 256)

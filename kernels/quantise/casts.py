@@ -15,7 +15,7 @@ from torch import Tensor
 
 from bitproof.harness.case import Launch
 from bitproof.harness.spec import Params, Tensors
-from bitproof.kernels.quantise.arguments import options
+from bitproof.kernels.quantise.arguments import options, require_floats
 from bitproof.kernels.quantise.e4m3_rounding import to_e4m3
 
 
@@ -38,16 +38,23 @@ def _round(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
 
 
 def cast(tensors: Tensors, params: Params, *, to: torch.dtype) -> dict[str, Tensor]:
-    """x [n] fp32, bf16 or fp16 -> y [n] in the dtype `to`, by Triton's own conversion."""
+    """x [n] fp32, bf16 or fp16 -> y [n] in the dtype `to`, by Triton's own conversion.
+
+    ValueError: an x of another type, with more axes, or not dense.
+    """
     return _elementwise(_cast, tensors["x"], to, params["launch"])
 
 
 def rounded(tensors: Tensors, params: Params) -> dict[str, Tensor]:
-    """x [n] fp32, bf16 or fp16 -> y [n] e4m3, rounded on the grid before the conversion."""
+    """x [n] fp32, bf16 or fp16 -> y [n] e4m3, rounded on the grid before the conversion.
+
+    ValueError as for `cast`.
+    """
     return _elementwise(_round, tensors["x"], torch.float8_e4m3fn, params["launch"])
 
 
 def _elementwise(kernel: Any, x: Tensor, to: torch.dtype, launch: Launch) -> dict[str, Tensor]:
+    require_floats("x", x, 1)
     y = torch.empty(x.shape, dtype=to, device=x.device)
     if x.numel():
         grid = (triton.cdiv(x.numel(), launch.block),)

@@ -67,7 +67,7 @@ def e2m1_group(tensors: Tensors, params: Params) -> dict[str, Tensor]:
 
     The even column is in a byte's low four bits. `group` is a power of two; K need not be a multiple of
     it, M and K may be 0. A group with a NaN or an infinity has the scale's NaN, 255, and codes 0.
-    ValueError: an odd K.
+    ValueError: an odd K; an x or a group that is neither.
     """
     x, group = tensors["x"], params["group"]
     if x.shape[1] % 2:

@@ -13,7 +13,13 @@ import triton.language as tl
 from torch import Tensor
 
 from bitproof.harness.spec import Params, Tensors
-from bitproof.kernels.quantise.arguments import BLOCK, CACHES, groups_per_program, options
+from bitproof.kernels.quantise.arguments import (
+    BLOCK,
+    CACHES,
+    groups_per_program,
+    options,
+    require_floats,
+)
 from bitproof.kernels.quantise.e4m3_rounding import saturate, to_e4m3
 from bitproof.kernels.quantise.groups import largest_magnitude
 
@@ -99,14 +105,32 @@ def _store(
     _store_blocks(v_source, v_cache_ptr + cache, v_scale_ptr + scale, inside, live, MAG, INTEGER)
 
 
+def _require(k: Tensor, v: Tensor, tensors: Tensors) -> None:
+    require_floats("k", k, 3)
+    require_floats("v", v, 3)
+    if v.shape != k.shape:
+        raise ValueError(f"v must have k's shape {tuple(k.shape)}, it has {tuple(v.shape)}")
+    indices = tensors["indices"]
+    if indices.dtype != torch.int64 or tuple(indices.shape) != (len(k),):
+        raise ValueError(f"indices must be int64 [{len(k)}], a slot for each token")
+    for name in CACHES:
+        cache = tensors[name]
+        held = k.shape[2] if name.endswith("cache") else triton.cdiv(k.shape[2], BLOCK)
+        if tuple(cache.shape[1:]) != (k.shape[1], held) or not cache.is_contiguous():
+            raise ValueError(f"{name} must be dense, [slots, {k.shape[1]}, {held}]")
+
+
 def kv_store(tensors: Tensors, params: Params) -> dict[str, Tensor]:
     """k, v [T, H, D] fp32, bf16 or fp16 into the slots `indices` [T] int64 of the caches, in place.
 
     k_cache, v_cache [S, H, D] int8 or e4m3 and k_scale, v_scale [S, H, ceil(D / 32)] fp16 are dense;
     the rows of k and v may be apart. Slots are distinct, -1 skips a token, others are not touched; T may
     be 0. Returns the four caches.
+    ValueError: a k or v of another type, with another number of axes, or with a last axis that is not dense;
+    v of another shape than k; indices that are not one int64 a token; caches that do not fit k's heads.
     """
     k, v, launch = tensors["k"], tensors["v"], params["launch"]
+    _require(k, v, tensors)
     caches = {name: tensors[name] for name in CACHES}
     tokens, heads, dim = k.shape
     per_head = triton.cdiv(dim, BLOCK)

@@ -12,7 +12,7 @@ import triton.language as tl
 from torch import Tensor
 
 from bitproof.harness.spec import Params, Tensors
-from bitproof.kernels.quantise.arguments import WIDTH, launch_groups
+from bitproof.kernels.quantise.arguments import WIDTH, launch_groups, require_floats
 from bitproof.kernels.quantise.e4m3_rounding import to_e4m3
 from bitproof.kernels.quantise.groups import tile_of_groups
 
@@ -40,8 +40,10 @@ def per_tensor_static(tensors: Tensors, params: Params) -> dict[str, Tensor]:
     """x [M, K] fp32, bf16 or fp16, rows any stride apart; scale [1] fp32 -> y [M, K] e4m3.
 
     The scale is in [2^-126, 2^126]; M and K may be 0. The dequantised value is y * scale.
+    ValueError: an x of another type, with another number of axes, or with a last axis that is not dense.
     """
     x = tensors["x"]
+    require_floats("x", x, 2)
     y = torch.empty(x.shape, dtype=torch.float8_e4m3fn, device=x.device)
     launch_groups(_quantise, x, tensors["scale"], y, group=WIDTH, launch=params["launch"])
     return {"y": y}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from functools import partial
 from typing import Literal
@@ -20,7 +21,14 @@ from bitproof.harness.spec import (
     Tensors,
 )
 from bitproof.harness.strategies.values import POWER_KINDS
-from bitproof.kernels.quantise import faults, faults_groups, faults_kv_store, invariances, lowering
+from bitproof.kernels.quantise import (
+    corners,
+    faults,
+    faults_groups,
+    faults_kv_store,
+    invariances,
+    lowering,
+)
 from bitproof.kernels.quantise.arguments import (
     CACHES,
     program_of_element,
@@ -58,6 +66,9 @@ def _elementwise(
         run=run,
         case=CastCase,
         cases=partial(casts, target),
+        corners=corners.casts(target),
+        refuses=(ValueError,),
+        refusals=corners.cast_refusals(target),
         oracle=quantize.cast(target),
         bounds={"y": exact_bits()},
         faults=planted,
@@ -87,11 +98,17 @@ def _cast(target: str) -> KernelSpec:
 CASTS = tuple(_cast(target) for target in ("e4m3", "e5m2", "bf16", "fp16"))
 ROUND_E4M3 = _elementwise("round_e4m3", "e4m3", rounded, faults.ROUND_E4M3, lowering.ON_GRID)
 
+_MATRIX = MatrixCase(rows=3, columns=6)
+_PAIRS = dataclasses.replace(_MATRIX, group=32, packed=2)
+
 PER_TENSOR_STATIC = KernelSpec(
     name="per_tensor_static",
     run=per_tensor_static,
     case=StaticCase,
     cases=scaled_matrices,
+    corners=corners.scaled_matrices(),
+    refuses=(ValueError,),
+    refusals=corners.matrix_refusals(StaticCase(matrix=_MATRIX)),
     oracle=quantize.per_tensor_static,
     bounds={"y": exact_bits()},
     faults=faults_groups.PER_TENSOR_STATIC,
@@ -111,6 +128,9 @@ PER_TENSOR_STATIC = KernelSpec(
 _groups = partial(
     KernelSpec,
     case=MatrixCase,
+    corners=corners.matrices("e4m3"),
+    refuses=(ValueError,),
+    refusals=corners.matrix_refusals(_MATRIX),
     capturable=True,
     strided=frozenset({"x"}),
     program=program_of_group,
@@ -171,7 +191,8 @@ E2M1_GROUP = _codes(
         negated(["x"], [], same=["scale"], packed={"y": 0x88}),
         scaled("x", ["y"], {"scale": partial(invariances.e8m0_scales, floor=-126)}),
     ),
-    refuses=(ValueError,),
+    corners=corners.matrices("e2m1", packed=2),
+    refusals=(*corners.matrix_refusals(_PAIRS), corners.odd_row(_PAIRS)),
     program=partial(program_of_group, packed=2),
 )
 
@@ -182,6 +203,9 @@ def _kv_store(kind: Literal["int8", "fp8"]) -> KernelSpec:
         run=kv_store,
         case=StoreCase,
         cases=partial(stores, kind),
+        corners=corners.stores(kind),
+        refuses=(ValueError,),
+        refusals=corners.store_refusals(kind),
         oracle=quantize.kv_store(kind),
         bounds={name: exact_bits() for name in CACHES},
         faults=faults_kv_store.INT8 if kind == "int8" else faults_kv_store.FP8,

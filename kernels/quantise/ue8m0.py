@@ -75,7 +75,7 @@ def ue8m0_group(tensors: Tensors, params: Params) -> dict[str, Tensor]:
     """x [M, K] fp32, bf16 or fp16 -> y [M, K] e4m3, scale [M, ceil(K / group)] uint8 (e8m0).
 
     `group` is a power of two; K need not be a multiple of it, M and K may be 0. A group with an
-    infinity is NaN throughout and has the scale's NaN, 255.
+    infinity is NaN throughout and has the scale's NaN, 255. ValueError: an x or a group that is neither.
     """
     x, group = tensors["x"], params["group"]
     outputs = quantised(x, group, torch.float8_e4m3fn, torch.uint8)
@@ -86,7 +86,8 @@ def ue8m0_group(tensors: Tensors, params: Params) -> dict[str, Tensor]:
 def ue8m0_inplace(tensors: Tensors, params: Params) -> dict[str, Tensor]:
     """x [M, K] fp32, bf16 or fp16, rows any stride apart -> the same tensor, quantised and dequantised.
 
-    The element y * 2^e is rounded to x's type and saturates at its largest finite value.
+    The element y * 2^e is rounded to x's type and saturates at its largest finite value. ValueError as for
+    `ue8m0_group`.
     """
     x = tensors["x"]
     largest = formats.of_dtype(x.dtype).largest

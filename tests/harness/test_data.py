@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import struct
 from collections.abc import Callable, Iterator
+from fractions import Fraction
 
 import mpmath
 import numpy as np
@@ -21,6 +22,7 @@ WORD = 1 << 32
 
 # Of `GENERATORS` below, as that second implementation gives them: SHA-256 over little-endian fp32.
 DIGESTS = {
+    "gaussian": "d4cdfd8dbe141e69f5b8fe9765cfba7cb3535adf6755f15dc6cf8a695aeb6709",
     "log_uniform": "1fec6a90fc0a1403cce4b4d1f99ae8f375650b58738f9c8d610b5c7b0b4fe83a",
     "normal": "2454cb2cf7a592af374ed7b450871d6551c94a36a8301d3bc41cfc997f70252d",
     "uniform": "d0752a1bfe4a2ebc9f45e1721300cf18034bb3567000a47128b07dbecef4355e",
@@ -64,8 +66,15 @@ def _normal(word: int) -> bytes:
     return struct.pack("<f", QUANTILES[word % 4096])
 
 
+def _gaussian(word: int) -> bytes:
+    place = min(word % 4096, 4094)
+    low, high = (Fraction(QUANTILES[index]) for index in (place, place + 1))
+    return struct.pack("<f", float(low + (high - low) * Fraction(word >> 12, 1 << 20)))
+
+
 QUANTILES = [_quantile(index) for index in range(4096)]
 GENERATORS: dict[str, tuple[Callable[[torch.Tensor], torch.Tensor], Callable[[int], bytes]]] = {
+    "gaussian": (data.gaussian, _gaussian),
     "log_uniform": (lambda words: data.log_uniform(words, -10, 9), _log_uniform),
     "normal": (data.normal, _normal),
     "uniform": (data.uniform, _uniform),
@@ -181,3 +190,15 @@ def test_permutation_orders_by_hash(seed: int, count: int) -> None:
     words = _words(seed, 0, count)
     expected = sorted(range(count), key=lambda i: (words[i], i))
     assert data.permutation(seed, count, CPU).tolist() == expected
+
+
+def test_sums_of_gaussians_depend_on_their_order() -> None:
+    """Those of 64 values of `normal` do not, which would hide what depends on the order."""
+    words = data.hashed(1, 0, 1 << 12, CPU).reshape(64, 64)
+    orders = {}
+    for generate in (data.normal, data.gaussian):
+        values = generate(words).numpy()
+        forwards, backwards = values.cumsum(1)[:, -1], values[:, ::-1].cumsum(1)[:, -1]
+        orders[generate] = int((forwards != backwards).sum())
+    assert orders[data.normal] == 0
+    assert orders[data.gaussian] > 16

@@ -18,12 +18,17 @@ from bitproof.harness.spec import (
     Fault,
     Invariance,
     Limit,
+    Refusal,
     Storage,
     find_mistakes,
 )
-from tests.harness.plain import FAULTS, SPEC, scaled, variant
+from bitproof.kernels.dsrelu.cases import DsreluCase
+from tests.harness.plain import CASE, FAULTS, SPEC, scaled, variant
 
 FAULT = FAULTS[0]
+_REFUSAL = Refusal(name="x in fp64", case=CASE, spoil=lambda inputs: inputs)
+
+
 SAME = Invariance(name="same", transform=lambda inputs: inputs, relate=lambda outputs, inputs: {})
 
 
@@ -50,7 +55,9 @@ def test_a_sound_spec_has_no_mistakes() -> None:
         storage=_storage("y"),
         elementwise=Elementwise(input="x", output="y", format="bf16"),
         strided=frozenset({"x"}),
+        corners=(CASE,),
         refuses=(ValueError,),
+        refusals=(_REFUSAL,),
         must_not_recompile=lambda inputs: (),
     )
     assert find_mistakes(SPEC, CHECKS) == ()
@@ -139,6 +146,16 @@ def test_a_sound_spec_has_no_mistakes() -> None:
         (
             {"refuses": (int,)},
             r"refuses must be a tuple of exception types, got \(<class 'int'>,\)",
+        ),
+        ({"corners": (SPEC,)}, r"corners must be a tuple of Case, got \(KernelSpec"),
+        (
+            {"corners": (DsreluCase(),)},
+            r"corners\[0\] must be a RowsCase as `case` says, got DsreluCase",
+        ),
+        ({"refusals": "x in fp64"}, "refusals must be a tuple of Refusal, got 'x in fp64'"),
+        (
+            {"refusals": (_REFUSAL,)},
+            "refusals says what the launcher refuses, but refuses names no exception",
         ),
         ({"limits": ("memory",)}, r"limits must be a tuple of Limit, got \('memory',\)"),
         (

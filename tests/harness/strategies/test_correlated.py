@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from bitproof.harness import data
 from bitproof.harness.strategies import correlated
-from bitproof.harness.strategies.values import DTYPES
+from bitproof.harness.strategies.encoding import DTYPES
 from bitproof.oracles import formats, rounding
 
 CPU = torch.device("cpu")

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from bitproof.harness.errors import UsageError
 from bitproof.harness.strategies import floats, packed
+from bitproof.harness.strategies.encoding import DTYPES
 from bitproof.harness.strategies.gates import BOUNDS, KINDS, Gates, gates
-from bitproof.harness.strategies.values import DTYPES
 from tests.harness.strategies.drawing import STEADY, smallest
 
 CPU = torch.device("cpu")

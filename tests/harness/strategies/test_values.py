@@ -11,7 +11,8 @@ import torch
 from bitproof.harness.errors import UsageError
 from bitproof.harness.strategies import floats
 from bitproof.harness.strategies.content import content, widened
-from bitproof.harness.strategies.values import DTYPES, Patch, Values, encode
+from bitproof.harness.strategies.encoding import DTYPES, encode
+from bitproof.harness.strategies.values import Patch, Values
 
 CPU = torch.device("cpu")
 

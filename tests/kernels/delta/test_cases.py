@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from bitproof.harness.case import Launch, Scale, build, decode, encode
 from bitproof.harness.data import bits
 from bitproof.harness.strategies import floats
+from bitproof.harness.strategies.encoding import DTYPES
 from bitproof.harness.strategies.gates import Gates
-from bitproof.harness.strategies.values import DTYPES
 from bitproof.kernels.delta.cases import DeltaCase, delta_cases
 from tests.harness.strategies.drawing import STEADY, smallest
 
