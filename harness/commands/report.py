@@ -41,6 +41,8 @@ def run(file: Path | None) -> int:
             click.echo(f"{entry.kernel} {entry.check}: {'; '.join(entry.reasons)}")
         if entry.record:
             click.echo(f"{entry.kernel} {entry.check}: bitproof replay {entry.record}")
+    for line in summary.never_executed(entry.lines for entry in told.entries):
+        click.echo(line)
     short = {str(outcome) for outcome in Outcome if outcome.is_defect}
     return 1 if any(entry.outcome in short for entry in told.entries) else 0
 

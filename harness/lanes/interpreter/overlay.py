@@ -31,7 +31,7 @@ SUBJECTS = (
     "hints",
     "launches",
     "supplements",
-    "coverage",
+    "passages",
     "speed",
 )
 

@@ -1,4 +1,4 @@
-"""Coverage on the interpreter lane: which passages of a kernel's source its launches executed."""
+"""The interpreter lane notes which passages of a kernel's source its launches execute."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_a_file_below_the_working_directory_is_named_from_there() -> None:
     """As a person would open it."""
     lines = _run(_kernel, MODE=0, QUANTISED=False).lines
     assert {read_passage(text).file for text in lines} <= {
-        "tests/harness/lanes/interpreter/test_coverage.py",
+        "tests/harness/lanes/interpreter/test_passages.py",
         __file__,
     }
     assert sum(lines.values()) < len(lines)
