@@ -119,6 +119,17 @@ def covered(case: Case) -> set[str]:
         return set(case.features())
 
 
+def with_launch(case: Any, launch: Launch) -> Any:
+    """The same case launched so, None where no field holds its launch; that may lie in a case within it."""
+    for field in dataclasses.fields(case):
+        value = getattr(case, field.name)
+        if isinstance(value, Launch):
+            return dataclasses.replace(case, **{field.name: launch})
+        if dataclasses.is_dataclass(value) and isinstance(getattr(value, "launch", None), Launch):
+            return dataclasses.replace(case, **{field.name: with_launch(value, launch)})
+    return None
+
+
 @contextmanager
 def _asking(case: Case) -> Iterator[None]:
     """What a case raises is its spec's mistake, unless the device ran out of memory or broke."""

@@ -98,6 +98,8 @@ class Invariance:
     carry         (outputs, inputs) -> inputs of one more run, from the second run's outputs and the
                   first inputs: what is related is then that last run
     signed_zeros  whether a zero's sign counts
+    configured    whether the second run is repeated in every autotune configuration of the kernels launched;
+                  applies to launches that have a choice
     """
 
     name: str
@@ -106,6 +108,7 @@ class Invariance:
     start: Callable[[Inputs], Inputs | None] | None = None
     carry: Callable[[Tensors, Inputs], Inputs] | None = None
     signed_zeros: bool = True
+    configured: bool = False
 
     def __post_init__(self) -> None:
         """SpecError for a relation without a name or without its functions."""

@@ -198,3 +198,17 @@ def fixed_points(tensor: str, output: str, target: str) -> Invariance:
         return {output: codes(inputs)}
 
     return Invariance(name=f"values of {target}", transform=transform, relate=relate)
+
+
+def configurations_agree() -> Invariance:
+    """An autotuned kernel gives the same bits in each of its configurations, whichever tuning chooses.
+
+    Applies where a launch has a choice of them; those that early pruning leaves out are not run. A failure
+    lists which configurations give equal bits.
+    """
+    return Invariance(
+        name="every configuration",
+        transform=lambda inputs: inputs,
+        relate=lambda found, inputs: found,
+        configured=True,
+    )

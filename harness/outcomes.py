@@ -56,7 +56,8 @@ class Findings:
     """A check's answer: the outcome, what it found, and measurements the summary aggregates.
 
     `measures` holds numbers of which a summary keeps the largest, such as the worst distance over its
-    bound; `counts` holds numbers that it adds up, such as the cases on which a control varied.
+    bound; `counts` holds numbers that it adds up, such as the cases on which a control varied. `lines` and
+    `configurations` count what its launches exercised of the kernel (see `exercised`).
     """
 
     outcome: Outcome
@@ -64,6 +65,8 @@ class Findings:
     reason: str = ""
     measures: dict[str, float] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=dict)
+    lines: dict[str, int] = field(default_factory=dict)
+    configurations: dict[str, int] = field(default_factory=dict)
 
     @property
     def text(self) -> str:

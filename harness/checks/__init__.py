@@ -7,12 +7,13 @@ what a launcher raises into an outcome. Each check is one declaration in a file 
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import warnings
 
 import torch
 
-from bitproof.harness import lanes
+from bitproof.harness import exercised, lanes
 from bitproof.harness.case import Inputs
 from bitproof.harness.checks.declaration import Check
 from bitproof.harness.errors import UsageError
@@ -47,12 +48,20 @@ def unable(check: str, spec: KernelSpec, lane: Lane) -> str:
 def run(check: str, spec: KernelSpec, inputs: Inputs, lane: Lane) -> Findings:
     """Run `check` by name; what the launcher raises becomes an outcome, other errors stay errors.
 
+    The findings say which lines of the kernel its launches executed, and in which configurations it ran.
     Raises UsageError for an unknown check, and SpecError from the spec's own contradictions.
     """
     declared = find(check)
     reason = unable(check, spec, lane)
     if reason:
         return Findings(outcome=Outcome.UNSUPPORTED, reason=reason)
+    with exercised.collecting() as met:
+        findings = _judge(declared, spec, inputs, lane)
+    lines, configurations = dict(met.lines), dict(met.configurations)
+    return dataclasses.replace(findings, lines=lines, configurations=configurations)
+
+
+def _judge(declared: Check, spec: KernelSpec, inputs: Inputs, lane: Lane) -> Findings:
     try:
         with warnings.catch_warnings():
             # What a launcher or oracle warns of is no verdict, also where warnings are made errors.

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
+
+from bitproof.harness import exercised
 from bitproof.harness.case import Inputs
 from bitproof.harness.checks.declaration import Check
 from bitproof.harness.errors import one_line
@@ -14,9 +17,12 @@ from bitproof.harness.spec import KernelSpec
 def check(spec: KernelSpec, inputs: Inputs, lane: Lane) -> Findings:
     """One launch against the oracle; measures the worst distance in units of its bound.
 
-    Where the spec makes inputs that are to be refused out of these, they are launched too.
+    Where the spec makes inputs that are to be refused out of these, they are launched too. An autotuned
+    kernel in another configuration than its first, which only tuning chooses, is launched once more after its
+    autotuner tried some, on the same tensors.
     """
-    launched = lane.run(spec, inputs, Variation())
+    with exercised.collecting() as met:
+        launched = lane.run(spec, inputs, Variation())
     findings, worst = compare.against_oracle(spec, launched.outputs, inputs)
     if findings and spec.program is None:
         writer = lane.run(spec, inputs, Variation(watched=True)).writer
@@ -24,6 +30,11 @@ def check(spec: KernelSpec, inputs: Inputs, lane: Lane) -> Findings:
     findings = findings or _not_refused(spec, inputs, lane)
     if not findings and not any(output.numel() for output in launched.outputs.values()):
         return Findings(outcome=Outcome.NOT_DEMONSTRATED, reason="its outputs are empty")
+    if not findings and inputs.launch.config and met.configurations:
+        tuned = lane.run(spec, inputs, Variation(tuning=True))
+        found, further = compare.against_oracle(spec, tuned.outputs, inputs)
+        findings = [dataclasses.replace(one, summary=f"{_TUNED}{one.summary}") for one in found]
+        worst = max(worst, further)
     return judged(findings, worst=worst)
 
 
@@ -52,4 +63,7 @@ def _not_refused(spec: KernelSpec, inputs: Inputs, lane: Lane) -> list[Finding]:
     return found
 
 
-CHECK = Check(name="agreement", judge=check, launches=lambda spec: 1, far=True)
+_TUNED = "after its autotuner tried other configurations on the same tensors, "
+
+
+CHECK = Check(name="agreement", judge=check, launches=lambda spec: 1, far=True, tuned=True)

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
+from bitproof.harness import exercised
 from bitproof.harness.case import Inputs
 from bitproof.harness.checks.declaration import Check, Shows
 from bitproof.harness.data import bits
@@ -25,6 +26,9 @@ def check(spec: KernelSpec, inputs: Inputs, lane: Lane) -> Findings:
     findings: list[Finding] = []
     counts = {f"{invariance.name} applied": 0 for invariance in spec.invariances}
     for invariance in spec.invariances:
+        if invariance.configured:
+            findings += _compare_configurations(spec, invariance, inputs, lane, counts)
+            continue
         runs = _two(spec, invariance, inputs, base, lane)
         if runs is None:
             continue
@@ -73,6 +77,56 @@ def _two(
     return invariance.relate(base, begun), other
 
 
+def _compare_configurations(
+    spec: KernelSpec, invariance: Invariance, inputs: Inputs, lane: Lane, counts: dict[str, int]
+) -> list[Finding]:
+    """What differs from the first configuration, with the classes of those that give equal bits."""
+    begun = inputs if invariance.start is None else invariance.start(inputs)
+    if begun is None:
+        return []
+    classes: list[tuple[Tensors, list[str]]] = []
+    number, total = 0, 1
+    while number < total:
+        launch = dataclasses.replace(begun.launch, config=number)
+        with exercised.collecting() as met:
+            outputs = _run(spec, dataclasses.replace(begun, launch=launch), lane)
+        known = [exercised.read_configuration(text) for text in met.configurations]
+        total = max((one.number + 1 for one in known), default=0)
+        ran = " and ".join(text for text, count in met.configurations.items() if count)
+        _file(classes, outputs, ran)
+        number += 1
+    counts[f"{invariance.name} applied"] = int(number > 1)
+    if len(classes) < 2:
+        return []
+    (first, _), *others = classes
+    lines = tuple(
+        f"class {place:<4}{'; '.join(names)}" for place, (_, names) in enumerate(classes, 1)
+    )
+    found: list[Finding] = []
+    for name in sorted(first):
+        differing = (_differ(name, first, other) for other, _ in others)
+        finding = next(filter(None, differing), None)
+        if finding is not None:
+            summary = f"{name}{list(finding.index or ())}: configurations give other bits"
+            told = (*finding.lines, *lines)
+            found.append(dataclasses.replace(finding, summary=summary, lines=told))
+    return found
+
+
+def _file(classes: list[tuple[Tensors, list[str]]], outputs: Tensors, ran: str) -> None:
+    """Add a run to the class of those whose bits it repeats, or to a new one."""
+    for known, names in classes:
+        if not any(_differ(name, known, outputs) for name in known):
+            if ran not in names:
+                names.append(ran)
+            return
+    classes.append((outputs, [ran]))
+
+
+def _differ(name: str, first: Tensors, other: Tensors) -> Finding | None:
+    return compare.same_bits(name, _one_nan(first[name]), _one_nan(other[name]), "another")
+
+
 def _run(spec: KernelSpec, inputs: Inputs, lane: Lane) -> Tensors:
     return kept(lane.run(spec, inputs, Variation()).outputs)
 
@@ -100,8 +154,11 @@ def count_launches(spec: KernelSpec) -> int:
 
 
 def list_wanted(spec: KernelSpec) -> Mapping[str, Shows]:
-    """Each invariance has to apply somewhere, which the inputs alone tell."""
-    return {f"{one.name} applied": functools.partial(_applies, one) for one in spec.invariances}
+    """Each invariance has to apply somewhere, which the inputs alone tell but for configurations."""
+    return {
+        f"{one.name} applied": None if one.configured else functools.partial(_applies, one)
+        for one in spec.invariances
+    }
 
 
 def _applies(invariance: Invariance, inputs: Inputs) -> bool:

@@ -11,7 +11,7 @@ from typing import Any
 import click
 from hypothesis import settings
 
-from bitproof.harness import checks, lanes
+from bitproof.harness import checks, exercised, lanes
 from bitproof.harness.case import Inputs
 from bitproof.harness.commands import captured
 from bitproof.harness.commands.screen import progress
@@ -19,7 +19,7 @@ from bitproof.harness.commands.subject import exit_status, find_subject
 from bitproof.harness.errors import UsageError
 from bitproof.harness.lanes.base import Lane
 from bitproof.harness.outcomes import Findings, Outcome
-from bitproof.harness.report import failure, records
+from bitproof.harness.report import failure, records, summary
 from bitproof.harness.report.records import Captured
 from bitproof.harness.search import falsify, profiles
 from bitproof.harness.search.falsify import SearchResult
@@ -61,7 +61,7 @@ def run(
     versions = here.versions()
     told = "  ".join(f"{name} {value}" for name, value in versions.items() if value)
     click.echo(f"{kernel}{f' with planted fault {fault!r}' if fault else ''}: {told}")
-    outcomes = []
+    results = []
     for name in names:
         if inputs is not None:
             result = _judge(found, name, inputs, here)
@@ -70,12 +70,21 @@ def run(
         click.echo(_line(result))
         if result.findings is not None and result.inputs is not None:
             _record(found, result, versions, source)
-        outcomes.append(result.outcome)
+        results.append(result)
+    for line in describe_exercise(results):
+        click.echo(line)
+    outcomes = [result.outcome for result in results]
     if fault is None:
         return exit_status(outcomes)
     sentence, status = judge_catch(found, dict(zip(names, outcomes, strict=True)), here)
     click.echo(sentence)
     return status
+
+
+def describe_exercise(results: Sequence[SearchResult]) -> list[str]:
+    """Which autotune configurations ran, and which lines of the kernel no launch of any check executed."""
+    told = exercised.describe_configurations(result.configurations for result in results)
+    return told + summary.never_executed(result.lines for result in results)
 
 
 def judge_catch(found: Found, outcomes: Mapping[str, Outcome], lane: Lane) -> tuple[str, int]:
@@ -145,6 +154,8 @@ def _judge(found: Found, check: str, inputs: Inputs, lane: Lane) -> SearchResult
         outcomes=collections.Counter([findings.outcome]),
         measures=findings.measures,
         counts=collections.Counter(findings.counts),
+        lines=collections.Counter(findings.lines),
+        configurations=collections.Counter(findings.configurations),
         reasons={findings.reason} if findings.reason else set(),
         seconds=time.perf_counter() - began,
         inputs=inputs,

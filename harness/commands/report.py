@@ -26,6 +26,8 @@ def run(file: Path | None) -> int:
     for line in _verdict(told):
         click.echo(line)
     Console(width=None if sys.stdout.isatty() else _WIDTH).print(_table(told.entries))
+    for line in summary.never_executed(entry.lines for entry in told.entries):
+        click.echo(line)
     return 1 if any(entry.outcome in _DEFECTS for entry in told.entries) else 0
 
 

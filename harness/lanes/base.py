@@ -25,13 +25,15 @@ class Variation:
     `turn` numbers the run: it picks the poison, and whatever else the lane can vary (streams and a
     competing kernel on CUDA, the order of programs in the interpreter). `watched` asks for the
     sanitizer where the lane has one, `delayed` for a side stream on which the inputs arrive late,
-    where the lane has streams.
+    where the lane has streams. `tuning` has autotuned kernels try several configurations first, on the
+    launch's own tensors, as the first call of a process does.
     """
 
     turn: int = 0
     turns: int = 1
     watched: bool = False
     delayed: bool = False
+    tuning: bool = False
 
     @property
     def poison(self) -> int:

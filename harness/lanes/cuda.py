@@ -42,8 +42,9 @@ class CudaLane:
         compiled: list[object] = []
         if variation.turn % 4 >= 2:
             _compete()
+        chosen = configured(inputs.launch.config, tuning=variation.tuning)
         if variation.turn % 2 == 0 and not variation.delayed:
-            with _noting_compilations(compiled), configured(inputs.launch.config):
+            with _noting_compilations(compiled), chosen:
                 outputs, tensors = call(spec, inputs, arena)
             return Launched(outputs=outputs, inputs=tensors, arena=arena, compiled=len(compiled))
         side = _stream("side")
@@ -51,7 +52,7 @@ class CudaLane:
         with torch.cuda.stream(side), _noting_compilations(compiled):
             if variation.delayed:
                 torch.cuda._sleep(_DELAY)  # type: ignore[no-untyped-call]
-            with configured(inputs.launch.config):
+            with chosen:
                 outputs, tensors = call(spec, inputs, arena)
         here.wait_stream(side)
         for block in arena.blocks:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import collections
 import platform
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import msgspec
 
+from bitproof.harness import exercised
 from bitproof.harness.report import files
 from bitproof.harness.report.files import Format
 
@@ -22,8 +23,9 @@ class Entry:
     """What one check of one kernel came to: plain values only, since workers send it as such.
 
     `outcomes` and `covered` count examples; `measures` are maxima over them (worst: the largest
-    distance over its bound), `counts` sums (on how many cases a control varied). An infinite measure is
-    None once it was read from a file: JSON has no infinity.
+    distance over its bound), `counts` sums (on how many cases a control varied). `lines` and
+    `configurations` count the launches that exercised each (see `exercised`), zero where none did. An
+    infinite measure is None once it was read from a file: JSON has no infinity.
     """
 
     kernel: str
@@ -38,14 +40,25 @@ class Entry:
     seconds: float
     report: str
     record: str | None
+    lines: dict[str, int] = field(default_factory=dict)
+    configurations: dict[str, int] = field(default_factory=dict)
 
 
 def lines(entries: Sequence[Entry]) -> list[str]:
-    """A line for each kernel: examples, launch outcomes other than passed, controls, coverage."""
+    """For each kernel: examples, launch outcomes other than passed, coverage, controls, configurations.
+
+    Then the lines of kernels that no check of any executed, since kernels may share them.
+    """
     by_kernel: dict[str, list[Entry]] = collections.defaultdict(list)
     for item in sorted(entries, key=lambda item: item.check):
         by_kernel[item.kernel].append(item)
-    return [line for kernel in sorted(by_kernel) for line in _kernel(kernel, by_kernel[kernel])]
+    told = [line for kernel in sorted(by_kernel) for line in _kernel(kernel, by_kernel[kernel])]
+    return told + never_executed(item.lines for item in entries)
+
+
+def never_executed(lines: Iterable[Mapping[str, int]]) -> list[str]:
+    """A line for each passage of a kernel's source that none of these counts saw executed."""
+    return [f"never executed: {passage}" for passage in exercised.never_executed(lines)]
 
 
 def _kernel(kernel: str, entries: list[Entry]) -> list[str]:
@@ -61,7 +74,8 @@ def _kernel(kernel: str, entries: list[Entry]) -> list[str]:
         found.append("  covered " + ", ".join(f"{name} {n}" for name, n in sorted(covered.items())))
     for item in entries:
         found += [f"  {name} on {n} of {item.examples} cases" for name, n in item.counts.items()]
-    return found
+    told = exercised.describe_configurations(item.configurations for item in entries)
+    return found + [f"  {line}" for line in told]
 
 
 def write(

@@ -23,6 +23,7 @@ from bitproof.harness.lanes.base import Lane
 from bitproof.harness.outcomes import Finding, Findings, Outcome
 from bitproof.harness.report.summary import Entry
 from bitproof.harness.search import draws, profiles
+from bitproof.harness.search.configurations import find_missing_cases
 from bitproof.harness.search.draws import STEADY, strategy_of
 from bitproof.harness.search.far_rows import find_far_case
 from bitproof.harness.spec import KernelSpec
@@ -41,6 +42,8 @@ class SearchResult:
     covered: collections.Counter[str] = field(default_factory=collections.Counter)
     measures: dict[str, float] = field(default_factory=dict)
     counts: collections.Counter[str] = field(default_factory=collections.Counter)
+    lines: collections.Counter[str] = field(default_factory=collections.Counter)
+    configurations: collections.Counter[str] = field(default_factory=collections.Counter)
     reasons: set[str] = field(default_factory=set)
     wanted: frozenset[str] = frozenset()
     unable: str = ""
@@ -96,6 +99,8 @@ class SearchResult:
             covered=dict(sorted(self.covered.items())),
             measures=self.measures,
             counts=dict(sorted(self.counts.items())),
+            lines=dict(sorted(self.lines.items())),
+            configurations=dict(sorted(self.configurations.items())),
             reasons=sorted(self.reasons),
             seconds=round(self.seconds, 3),
             report=report,
@@ -105,6 +110,9 @@ class SearchResult:
 
 # Further cases that are drawn, and judged if they show something wanted that none showed before.
 _FURTHER = 200
+
+# Passing cases that are judged again in each autotune configuration not met.
+_RETUNED = 2
 
 # Cases among which one is looked for that has rows to move apart.
 _FAR_AMONG = 40
@@ -200,6 +208,7 @@ def search(
             shows for name, shows in wanted.items() if shows is not None and not result.counts[name]
         ]
 
+    passed: collections.deque[Case] = collections.deque(maxlen=_RETUNED)
     further = False  # whether only cases that show what is missing are judged
 
     def judge(case: Case) -> None:
@@ -219,6 +228,10 @@ def search(
             for name, value in findings.measures.items():
                 result.measures[name] = max(value, result.measures.get(name, value))
             result.counts.update(findings.counts)
+            result.lines.update(findings.lines)
+            result.configurations.update(findings.configurations)
+            if findings.outcome is Outcome.PASSED:
+                passed.append(case)
         if findings.outcome.is_defect:
             result.case, result.inputs, result.findings = case, inputs, findings
             raise _Rejected
@@ -242,6 +255,9 @@ def search(
         look(max_examples, identity)
         if checks.find(check).far:
             for case in _find_far_cases(spec):
+                judge(case)
+        if checks.find(check).tuned:
+            for case in find_missing_cases(result.configurations, list(passed)):
                 judge(case)
         if missing():
             further = True

@@ -9,11 +9,10 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Iterable
-from typing import Any
 
 import torch
 
-from bitproof.harness.case import Case, Launch, build
+from bitproof.harness.case import Case, build, with_launch
 from bitproof.harness.spec import KernelSpec, Tensors
 
 REACH = 1 << 31
@@ -38,7 +37,7 @@ def find_far_case(spec: KernelSpec, cases: Iterable[Case]) -> Case | None:
     if best is None:
         return None
     _, padding, case = best
-    moved: Case = _with_launch(case, dataclasses.replace(case.launch, row_padding=padding))
+    moved: Case | None = with_launch(case, dataclasses.replace(case.launch, row_padding=padding))
     return moved
 
 
@@ -51,14 +50,3 @@ def _padding(spec: KernelSpec, tensors: Tensors) -> int | None:
     stride = math.ceil(REACH / (min(rows) - 1))
     spans = [stride * n * t.element_size() for n, t in zip(rows, found, strict=True)]
     return stride - min(t.shape[-1] for t in found) if sum(spans) <= MOST else None
-
-
-def _with_launch(case: Any, launch: Launch) -> Any:
-    """The same case launched so; the launch may lie in a case within the case."""
-    for field in dataclasses.fields(case):
-        value = getattr(case, field.name)
-        if isinstance(value, Launch):
-            return dataclasses.replace(case, **{field.name: launch})
-        if dataclasses.is_dataclass(value) and isinstance(getattr(value, "launch", None), Launch):
-            return dataclasses.replace(case, **{field.name: _with_launch(value, launch)})
-    return None

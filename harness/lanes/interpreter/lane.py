@@ -11,7 +11,7 @@ from bitproof.harness.case import Inputs
 from bitproof.harness.errors import Unsupported
 from bitproof.harness.lanes.arena import Arena
 from bitproof.harness.lanes.base import Graph, Launched, Variation, call
-from bitproof.harness.lanes.interpreter import order, overlay, state
+from bitproof.harness.lanes.interpreter import order, overlay, passages, state
 from bitproof.harness.lanes.interpreter.frames import with_room
 from bitproof.harness.lanes.interpreter.host import answering
 from bitproof.harness.lanes.interpreter.sanitizer.fence import Fence
@@ -55,9 +55,9 @@ class InterpreterLane:
             fp_fusion=_fusion(),
             poison=variation.poison,
             on_grid=_claimed_on_grid(spec),
-            scratch={"config": inputs.launch.config},
+            scratch={"config": inputs.launch.config, "tuning": variation.tuning},
         )
-        with state.session(session), answering():
+        with state.session(session), answering(), passages.noting():
             outputs, tensors = with_room(lambda: call(spec, inputs, arena))
         launched = Launched(outputs=outputs, inputs=tensors, arena=arena)
         if watch is None:
@@ -71,7 +71,7 @@ class InterpreterLane:
 
     def launch(self, spec: KernelSpec, tensors: Tensors, params: Params) -> dict[str, torch.Tensor]:
         """One call, the programs in the stock order, nothing watched."""
-        with state.session(state.Session(fp_fusion=_fusion())), answering():
+        with state.session(state.Session(fp_fusion=_fusion())), answering(), passages.noting():
             return with_room(lambda: spec.run(dict(tensors), dict(params)))
 
     def capture(self, spec: KernelSpec, inputs: Inputs) -> Graph:

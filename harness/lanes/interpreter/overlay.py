@@ -31,6 +31,7 @@ SUBJECTS = (
     "hints",
     "launches",
     "supplements",
+    "passages",
     "speed",
 )
 

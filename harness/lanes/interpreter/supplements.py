@@ -17,6 +17,7 @@ import triton.language as tl
 from triton.runtime import interpreter
 from triton.runtime.autotuner import Autotuner
 
+from bitproof.harness.lanes import autotune
 from bitproof.harness.lanes.interpreter import state
 from bitproof.harness.lanes.interpreter.numerics.libdevice import on_host
 from bitproof.harness.lanes.interpreter.overlay import Patch
@@ -39,24 +40,15 @@ def _configured(original: Callable[..., Any]) -> Callable[..., Any]:
     def run(self: Any, *args: Any, **kwargs: Any) -> Any:
         if state.current is None:
             return original(self, *args, **kwargs)
-        config = _configuration(self, state.current, args, kwargs)
+        asked = state.current.scratch
+        number, tuning = asked.get("config") or 0, asked.get("tuning", False)
+        config = autotune.prepare(self, number, args, kwargs, tuning=tuning)
         named = dict(zip(self.arg_names, args, strict=False))
         if config.pre_hook is not None:
             config.pre_hook({**named, **kwargs, **config.all_kwargs()})
         return self.fn.run(*args, **kwargs, **config.all_kwargs())
 
     return run
-
-
-def _configuration(tuner: Any, session: state.Session, args: Any, kwargs: Any) -> Any:
-    """The configuration that the session asks for by number, or else the first that fits; no timing."""
-    number = session.scratch.get("config")
-    if number is not None:
-        return tuner.configs[number % len(tuner.configs)]
-    if tuner.early_config_prune is None:
-        return tuner.configs[0]
-    named = dict(zip(tuner.arg_names, args, strict=False))
-    return tuner.early_config_prune(tuner.configs, named, **kwargs)[0]
 
 
 def _converting(original: Callable[[Any], Any]) -> Callable[[Any], Any]:

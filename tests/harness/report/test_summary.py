@@ -70,6 +70,25 @@ def test_lines_sum_up_each_kernel() -> None:
     assert summary.lines([]) == []
 
 
+def test_what_nothing_exercised_is_told_over_all_kernels() -> None:
+    """A line that another kernel or check executed is not; configurations are each kernel's own."""
+    inner, outer = "k.py:6 (in f, if A == 'x, y')", "k.py:5-9 (in f, if A)"
+    entries = [
+        _search(lines=collections.Counter({outer: 0, inner: 0, "k.py:20 (in f)": 0})).entry(),
+        _search(kernel="other", lines=collections.Counter({"k.py:20 (in f)": 2})).entry(),
+        _search(
+            check="memory",
+            configurations=collections.Counter(
+                {"f configuration 0 (BLOCK=4)": 1, "f configuration 1 (BLOCK=8)": 0}
+            ),
+        ).entry(),
+    ]
+    told = summary.lines(entries)
+    assert told[-1] == f"never executed: {outer}"
+    assert "  configurations of f: 1 of 2 ran, never 1 (BLOCK=8)" in told
+    assert sum(line.startswith("never executed") for line in told) == 1
+
+
 def test_the_file_is_sorted_strict_json(tmp_path: Path) -> None:
     """With the run's lane, profile, time and versions; a worst distance of infinity is null there."""
     entries = [

@@ -11,11 +11,9 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
-from triton.runtime.autotuner import Autotuner
 
 from bitproof.harness import checks
 from bitproof.harness.case import Inputs, Launch
-from bitproof.harness.lanes.autotune import configured
 from bitproof.harness.lanes.base import Variation
 from bitproof.harness.lanes.interpreter.lane import InterpreterLane
 from bitproof.harness.outcomes import Findings, Outcome
@@ -145,14 +143,3 @@ def test_a_case_picks_an_autotuned_kernel_s_configuration() -> None:
         return float(LANE.run(spec, inputs, Variation()).outputs["y"][0, 0])
 
     assert [written(config) for config in range(3)] == [4.0, 8.0, 4.0]
-
-
-def test_on_a_device_one_configuration_is_left_and_nothing_is_timed(monkeypatch: Any) -> None:
-    """The autotuner sees only the chosen configuration during the call, and all of them after it."""
-    seen = []
-    monkeypatch.setattr(Autotuner, "run", lambda self: seen.append(list(self.configs)))
-    tuner = dataclasses.make_dataclass("Tuner", ["configs"])(configs=["a", "b"])
-    with configured(3):
-        Autotuner.run(tuner)
-    assert seen == [["b"]]
-    assert tuner.configs == ["a", "b"]
