@@ -76,7 +76,7 @@ def scale_blocks(x, y, scale, rows, columns, BLOCK: tl.constexpr):
     row = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)[:, None]
     column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)[None, :]
     inside = (row < rows) & (column < columns)
-    block = tl.load(x + row * columns + column, mask=inside)
+    block = tl.load(x + row * columns + column, mask=inside, other=0.0)
     largest = tl.max(tl.max(tl.abs(block), axis=1), axis=0)
     tl.store(scale + tl.program_id(0) * tl.num_programs(1) + tl.program_id(1), largest)
     tl.store(y + row * columns + column, block / largest, mask=inside)
@@ -88,7 +88,7 @@ def scale_whole_columns(x, y, scale, rows, columns, BLOCK: tl.constexpr):
     row = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)[:, None]
     column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)[None, :]
     inside = (row < rows) & (column < columns)
-    block = tl.load(x + row * columns + column, mask=inside)
+    block = tl.load(x + row * columns + column, mask=inside, other=0.0)
     largest = tl.max(tl.max(tl.abs(block), axis=1), axis=0)
     tl.store(scale + tl.program_id(0) * tl.num_programs(1) + tl.program_id(1), largest)
     tl.store(y + row * columns + column, block / largest, mask=row < rows)  # here
