@@ -248,12 +248,14 @@ def _multiplied(result: Any, a: Any, b: Any, acc: Any, *_rest: Any) -> Numbers:
     """A row of `a` reaches the row of the product, a column of `b` the column."""
     rows = _of(a).max(axis=-1, keepdims=True)
     columns = _of(b).max(axis=-2, keepdims=True)
-    return np.maximum(np.maximum(rows, columns), _of(acc))
+    reached: Numbers = np.maximum(np.maximum(rows, columns), _of(acc))
+    return reached
 
 
 def _gathered(result: Any, source: Any, indices: Any) -> Numbers:
     """Every lane may take any undefined one: where the axis is not known, all of them count."""
-    return np.maximum(_of(indices), _of(source).max())
+    reached: Numbers = np.maximum(_of(indices), _of(source).max())
+    return reached
 
 
 def _along_axis(rule: Callable[..., Numbers]) -> Callable[[Any], Any]:

@@ -34,7 +34,14 @@ from bitproof.harness.lanes.interpreter.sanitizer.readings import Numbers, Readi
 from bitproof.harness.lanes.interpreter.sanitizer.regions import Region, every_address
 from bitproof.harness.lanes.interpreter.sanitizer.shadow import Cells, Shadow
 from bitproof.harness.lanes.interpreter.sanitizer.timeline import Stamps, Timeline
-from bitproof.harness.lanes.interpreter.sanitizer.violations import Kind, Violation, place, source
+from bitproof.harness.lanes.interpreter.sanitizer.violations import (
+    Kind,
+    Place,
+    Violation,
+    counted,
+    place,
+)
+from bitproof.harness.lanes.interpreter.sanitizer.whereabouts import describe_stray
 
 Point = tuple[int, int, int]
 
@@ -52,16 +59,6 @@ class _Launch:
     def program(self, number: int) -> Point:
         _, ny, nz = self.grid
         return number // (ny * nz), number // nz % ny, number % nz
-
-
-@dataclass(frozen=True)
-class _Place:
-    """A line of a kernel, and the program that runs it."""
-
-    kernel: str
-    file: str
-    line: int
-    program: Point
 
 
 class Sanitizer:
@@ -94,7 +91,7 @@ class Sanitizer:
         self._program: Point = (0, 0, 0)
         self._reported: set[tuple[Kind, str, int, str]] = set()
         self.readings = Readings()
-        self._stores: list[_Place] = []
+        self._stores: list[Place] = []
         self._learn(first=True)
 
     def begin(
@@ -218,7 +215,7 @@ class Sanitizer:
 
     def use(self, numbers: Numbers, how: str) -> None:
         """Report that undefined lanes matter at the present line; `how` says what it does with them."""
-        self._report_use(numbers, how, _Place(self._launches[-1].kernel, *place(), self._program))
+        self._report_use(numbers, how, self._here())
 
     def judge_outputs(self, tensors: Iterable[torch.Tensor]) -> None:
         """After the last launch: report the undefined values that kernels stored in these tensors."""
@@ -318,16 +315,18 @@ class Sanitizer:
                 if not left.any():
                     return
         left = np.ones(addresses.size, dtype=np.bool_) if left is None else left
-        self._report(
-            "bounds", origin, addresses, left, self._whereabouts(origin, verb, addresses, size)
-        )
+
+        def told(lane: int) -> str:
+            return describe_stray(origin, self._regions, verb, int(addresses[lane]), size)
+
+        self._report("bounds", origin, addresses, left, told)
         yield None, left
 
     def _note_stored(self, region: Region, cells: Cells, numbers: Numbers) -> None:
         """A store of undefined values; its cells pass them on to whoever reads them."""
         if not numbers.any():
             return
-        store = _Place(self._launches[-1].kernel, *place(), self._program)
+        store = self._here()
         if not self._stores or self._stores[-1] != store:
             self._stores.append(store)
         region.shadow.set_undefined(cells, numbers, len(self._stores) - 1)
@@ -390,20 +389,9 @@ class Sanitizer:
         launch = self._launches[bisect.bisect(self._launches, stamp, key=lambda at: at.base) - 1]
         return launch.program(self._line.owners[stamp])
 
-    def _whereabouts(
-        self, origin: Region | None, verb: str, addresses: Addresses, size: int
-    ) -> Callable[[int], str]:
-        def told(lane: int) -> str:
-            at = int(addresses[lane])
-            if at % size:
-                return f"{verb} {size} bytes at an address that is not a multiple of {size}"
-            if origin is None:
-                return f"{verb} an address in no tensor of the launch"
-            inside = [r.name for r in self._regions if r.name and r.first <= at < r.first + r.span]
-            other = f", inside {inside[0]}" if inside and inside[0] != origin.name else ""
-            return f"{verb} outside of {origin.name}, whose shape is {origin.shape}{other}"
-
-        return told
+    def _here(self) -> Place:
+        file, line = place()
+        return Place(self._launches[-1].kernel, file, line, self._program)
 
     def _report(
         self,
@@ -414,15 +402,15 @@ class Sanitizer:
         detail: Callable[[int], str],
     ) -> None:
         """Store a violation at the present line; `detail` is asked with the first lane concerned."""
-        here = _Place(self._launches[-1].kernel, *place(), self._program)
+        here = self._here()
         first = int(np.argmax(lanes))
 
         def told() -> str:
-            return detail(first) + _counted(lanes)
+            return detail(first) + counted(lanes)
 
         self._add(kind, here, region, int(addresses[first]), told)
 
-    def _report_use(self, numbers: Numbers, how: str, use: _Place) -> None:
+    def _report_use(self, numbers: Numbers, how: str, use: Place) -> None:
         """Store a violation at the line that read the first undefined lane; `use` is where it matters."""
         number = int(numbers[numbers != 0][0])
         reading, address = self.readings.find(number)
@@ -430,13 +418,13 @@ class Sanitizer:
         at = "" if there == (reading.file, reading.line) else f" at {use.file}:{use.line}"
 
         def told() -> str:
-            return f"{reading.what}, and {how}{at}{_counted(numbers != 0)}"
+            return f"{reading.what}, and {how}{at}{counted(numbers != 0)}"
 
-        read = _Place(use.kernel, reading.file, reading.line, use.program)
+        read = Place(use.kernel, reading.file, reading.line, use.program)
         self._add("unwritten", read, reading.region, address, told)
 
     def _add(
-        self, kind: Kind, at: _Place, region: Region | None, address: int, told: Callable[[], str]
+        self, kind: Kind, at: Place, region: Region | None, address: int, told: Callable[[], str]
     ) -> None:
         """Store a violation unless this line, tensor and kind are known or allowed."""
         name = region.name if region is not None else ""
@@ -446,24 +434,8 @@ class Sanitizer:
         self._reported.add(known)
         if len(self.violations) >= _STORED:
             return
-        self.violations.append(
-            Violation(
-                kind=kind,
-                kernel=at.kernel,
-                file=at.file,
-                line=at.line,
-                source_line=source(at.file, at.line),
-                program=at.program,
-                tensor=name,
-                index=region.index(address) if region is not None else (),
-                detail=told(),
-            )
-        )
-
-
-def _counted(lanes: Lanes) -> str:
-    count = int(np.count_nonzero(lanes))
-    return f" ({count} elements)" if count > 1 else ""
+        index = region.index(address) if region is not None else ()
+        self.violations.append(at.violation(kind, name, index, told()))
 
 
 def _plainly(detail: str) -> Callable[[int], str]:
