@@ -105,11 +105,12 @@ def classify(error: BaseException, refuses: tuple[type[Exception], ...]) -> Find
             isinstance(link, RuntimeError) and _SPENT.search(str(link))
         ):
             return Findings(outcome=Outcome.OUT_OF_RESOURCES, reason=one_line(link))
-    last = list(causes(error))[-1]
-    return Findings(
-        outcome=Outcome.CRASHED,
-        findings=(Finding(summary=f"the launch raised {type(last).__name__}: {one_line(last)}"),),
-    )
+    links = list(causes(error))
+    last = links[-1]
+    # A lane that knows where in a kernel the error arose says so on the exception that it wraps it in.
+    where = next((f" {link.in_kernel}" for link in links if hasattr(link, "in_kernel")), "")
+    summary = f"the launch raised {type(last).__name__}{where}: {one_line(last)}"
+    return Findings(outcome=Outcome.CRASHED, findings=(Finding(summary=summary),))
 
 
 _SCARCE = ("OutOfMemoryError", "OutOfResources", "MemoryError")

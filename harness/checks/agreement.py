@@ -8,7 +8,8 @@ from bitproof.harness import exercised
 from bitproof.harness.case import Inputs
 from bitproof.harness.checks.declaration import Check
 from bitproof.harness.errors import one_line
-from bitproof.harness.lanes.base import Lane, LaunchFailed, Variation
+from bitproof.harness.lanes.arena import unwritten
+from bitproof.harness.lanes.base import Lane, Launched, LaunchFailed, Variation
 from bitproof.harness.outcomes import Finding, Findings, Outcome, judged
 from bitproof.harness.report import compare
 from bitproof.harness.spec import KernelSpec
@@ -24,9 +25,8 @@ def check(spec: KernelSpec, inputs: Inputs, lane: Lane) -> Findings:
     with exercised.collecting() as met:
         launched = lane.run(spec, inputs, Variation())
     findings, worst = compare.against_oracle(spec, launched.outputs, inputs)
-    if findings and spec.program is None:
-        writer = lane.run(spec, inputs, Variation(watched=True)).writer
-        findings = [compare.attributed(one, writer) for one in findings] if writer else findings
+    if any(finding.index is not None for finding in findings):
+        findings = _attributed(findings, spec, inputs, lane, launched)
     findings = findings or _not_refused(spec, inputs, lane)
     if not findings and not any(output.numel() for output in launched.outputs.values()):
         return Findings(outcome=Outcome.NOT_DEMONSTRATED, reason="its outputs are empty")
@@ -36,6 +36,22 @@ def check(spec: KernelSpec, inputs: Inputs, lane: Lane) -> Findings:
         findings = [dataclasses.replace(one, summary=f"{_TUNED}{one.summary}") for one in found]
         worst = max(worst, further)
     return judged(findings, worst=worst)
+
+
+def _attributed(
+    findings: list[Finding], spec: KernelSpec, inputs: Inputs, lane: Lane, launched: Launched
+) -> list[Finding]:
+    """The findings with who wrote their elements: nobody, if they hold the poison of two runs."""
+    again = lane.run(spec, inputs, Variation(turn=1, turns=2, watched=True))
+    poisons = (launched.arena.poison, again.arena.poison)
+
+    def writer(name: str, index: tuple[int, ...]) -> str:
+        elements = (run.outputs[name][index] for run in (launched, again))
+        if bool(unwritten(*elements, poisons).any()):
+            return compare.NOBODY
+        return again.writer(name, index) if again.writer and spec.program is None else ""
+
+    return [compare.attributed(finding, writer) for finding in findings]
 
 
 def _not_refused(spec: KernelSpec, inputs: Inputs, lane: Lane) -> list[Finding]:

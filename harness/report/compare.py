@@ -23,6 +23,10 @@ from bitproof.oracles.estimates import Estimate
 from bitproof.oracles.modelled import Modelled
 
 Array = NDArray[Any]
+
+# What a `Writer` answers of an element that still holds what fresh memory is filled with.
+NOBODY = "no program"
+_WRITTEN = "written by "
 _UNCERTAIN = (Estimate, Modelled)  # answers that carry more than their numbers
 
 
@@ -120,11 +124,16 @@ def _agree(bound: ExactBits, got: Array, want: Array) -> bool:
 
 
 def attributed(finding: Finding, writer: Writer) -> Finding:
-    """The same finding, naming the program that wrote the element."""
+    """The same finding, naming the program that wrote the element; NOBODY takes back who should have."""
     if finding.output is None or finding.index is None:
         return finding
-    line = f"written by {writer(finding.output, finding.index)}"
-    return dataclasses.replace(finding, lines=(*finding.lines, line))
+    who = writer(finding.output, finding.index)
+    if who == NOBODY:
+        lines = (line for line in finding.lines if not line.startswith(_WRITTEN))
+        return dataclasses.replace(finding, lines=(*lines, f"{NOBODY} wrote it"))
+    return (
+        dataclasses.replace(finding, lines=(*finding.lines, f"{_WRITTEN}{who}")) if who else finding
+    )
 
 
 def _answer(spec: KernelSpec, inputs: Inputs) -> Mapping[str, Any]:
@@ -207,7 +216,7 @@ def _word(
     ]
     lines += _inputs_at(spec, inputs, index, got.shape)
     if spec.program is not None:
-        lines.append(f"written by {spec.program(name, index, inputs)}")
+        lines.append(f"{_WRITTEN}{spec.program(name, index, inputs)}")
     return Finding(
         summary=f"{where} is {_number(got[index])}, expected {_number(want[index])}",
         output=name,

@@ -14,7 +14,7 @@ import triton.language as tl
 from triton._C.libtriton import ir
 from triton.runtime import interpreter
 
-from bitproof.harness.lanes.interpreter import state
+from bitproof.harness.lanes.interpreter import definedness, state
 from bitproof.harness.lanes.interpreter.overlay import Patch, in_session
 from bitproof.harness.lanes.interpreter.sanitizer.blocks import Array, Lanes, differ, poison
 from bitproof.harness.lanes.interpreter.waiting import Patience
@@ -115,10 +115,13 @@ def _load(builder: Any, pointers: Any, mask: Any, other: Any, *rest: Any, **name
 
 def _lanes(mask: Any) -> Lanes:
     """A mask's lanes; up to triton 3.7, descriptors hand over the bare array, whose `data` is its buffer."""
-    return np.asarray(mask.data)
+    return np.asarray(definedness.settled(mask, "masks an access with it").data)
 
 
 def _read(pointers: Any, mask: Lanes | None, other: Any, *, volatile: bool) -> Any:
+    pointers = _addresses(pointers, mask)
+    numbers = definedness.left_off(other, mask, pointers.data.shape)
+    other = definedness.plain(other)
     element = pointers.get_element_ty()
     dtype = interpreter._get_np_dtype(element)
     if pointers.data.size:
@@ -134,8 +137,19 @@ def _read(pointers: Any, mask: Lanes | None, other: Any, *, volatile: bool) -> A
             given = np.zeros(pointers.data.shape, dtype)
         data = interpreter._interpreter.load(pointers.data, on, given, dtype)
     else:
-        data = watch.load(pointers.data, _origin(pointers), mask, given, dtype, atomic=volatile)
-    return interpreter.TensorHandle(data, element)
+        origin = _origin(pointers)
+        data, found = watch.load(pointers.data, origin, mask, given, dtype, atomic=volatile)
+        if other is None and mask is not None and not mask.all():
+            off = ~np.broadcast_to(mask, pointers.data.shape)
+            number = watch.readings.left_off(origin, int(pointers.data[off][0]))
+            found = np.where(off, number, 0 if found is None else found)
+        numbers = definedness.merged(numbers, found)
+    return definedness.marked(interpreter.TensorHandle(data, element), numbers)
+
+
+def _addresses(pointers: Any, mask: Lanes | None) -> Any:
+    """The pointers, reported where an access takes an undefined one."""
+    return definedness.settled(pointers, "accesses memory at an address made of it", mask)
 
 
 def undefined(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
@@ -157,6 +171,8 @@ def _store(builder: Any, pointers: Any, value: Any, mask: Any, *_rest: Any) -> N
 
 def _write(pointers: Any, value: Any, mask: Lanes | None, *, atomic: bool) -> None:
     _patience().reset()
+    pointers = _addresses(pointers, mask)
+    numbers, value = definedness.numbers(value), definedness.plain(value)
     dtype = interpreter._get_np_dtype(pointers.get_element_ty())
     data = value.data if value.data.itemsize == dtype.itemsize else value.data.astype(dtype)
     watch = _watch()
@@ -165,7 +181,7 @@ def _write(pointers: Any, value: Any, mask: Lanes | None, *, atomic: bool) -> No
         on = np.ones(pointers.data.shape, bool) if mask is None else mask
         interpreter._interpreter.store(pointers.data, data, on)
     else:
-        watch.store(pointers.data, _origin(pointers), mask, data, atomic=atomic)
+        watch.store(pointers.data, _origin(pointers), mask, data, atomic=atomic, numbers=numbers)
 
 
 def _changing(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -174,6 +190,10 @@ def _changing(original: Callable[..., Any]) -> Callable[..., Any]:
     ) -> Any:
         if state.current is None:
             return original(self, op, pointers, value, mask, sem, scope)
+
+        mask = definedness.settled(mask, "masks an access with it")
+        pointers = _addresses(pointers, mask.data)
+        value = definedness.settled(value, "atomically combines it with memory", mask.data)
 
         def run(lanes: Lanes) -> Any:
             on = interpreter.TensorHandle(lanes, tl.int1)
@@ -190,6 +210,10 @@ def _comparing(original: Callable[..., Any]) -> Callable[..., Any]:
     def wrapper(self: Any, pointers: Any, expected: Any, value: Any, sem: Any, scope: Any) -> Any:
         if state.current is None:
             return original(self, pointers, expected, value, sem, scope)
+
+        pointers = _addresses(pointers, None)
+        expected = definedness.settled(expected, "compares it atomically with memory")
+        value = definedness.settled(value, "atomically exchanges it with memory")
 
         def run(lanes: Lanes) -> Any:
             result = np.zeros(lanes.shape, expected.data.dtype)
@@ -248,16 +272,19 @@ def _synchronise(pointers: Any, lanes: Lanes, sem: Any, *, before: bool) -> None
 
 
 def _atomic_load(builder: Any, pointers: Any, mask: Any, sem: Any, scope: Any) -> Any:
-    _synchronise(pointers, mask.data, sem, before=True)
-    return _read(pointers, mask.data, None, volatile=True)
+    pointers, lanes = _addresses(pointers, _lanes(mask)), _lanes(mask)
+    _synchronise(pointers, lanes, sem, before=True)
+    return _read(pointers, lanes, None, volatile=True)
 
 
 def _atomic_store(builder: Any, pointers: Any, value: Any, mask: Any, sem: Any, scope: Any) -> None:
-    _write(pointers, value, mask.data, atomic=True)
-    _synchronise(pointers, mask.data, sem, before=False)
+    pointers, lanes = _addresses(pointers, _lanes(mask)), _lanes(mask)
+    _write(pointers, value, lanes, atomic=True)
+    _synchronise(pointers, lanes, sem, before=False)
 
 
 def _poll(builder: Any, pointers: Any, expected: Any, timeout: Any, sem: Any, scope: Any) -> Any:
+    pointers = _addresses(pointers, None)
     lanes = np.ones(pointers.data.shape, bool)
     _synchronise(pointers, lanes, sem, before=True)
     found = _read(pointers, None, None, volatile=True).data == expected.data

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from triton.runtime.interpreter import TensorHandle
 
-from bitproof.harness.lanes.interpreter import state
+from bitproof.harness.lanes.interpreter import definedness, state
 from bitproof.harness.lanes.interpreter.overlay import Patch
 from bitproof.harness.lanes.interpreter.sanitizer.blocks import Array, Lanes
 
@@ -25,12 +25,14 @@ def patches() -> list[Patch]:
 
 def _noting(original: Callable[..., Any]) -> Callable[..., Any]:
     def note(self: Any, key: str, values: Any) -> Any:
-        if state.current is not None and state.current.watch is not None and key in _HINTS:
+        watch = state.current.watch if state.current is not None else None
+        # Of undefined lanes nothing is known; where they are used is reported.
+        if watch is not None and key in _HINTS and definedness.numbers(self) is None:
             said, broken = _HINTS[key]
             numbers, step = _numbers(self)
             if any(broken(numbers, axis, int(v), step) for axis, v in enumerate(_each(values))):
                 given = ", ".join(str(value) for value in _each(values))
-                state.current.watch.fail(f"{said} [{given}] does not hold")
+                watch.fail(f"{said} [{given}] does not hold")
         return original(self, key, values)
 
     return note

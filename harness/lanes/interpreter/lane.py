@@ -62,6 +62,7 @@ class InterpreterLane:
         launched = Launched(outputs=outputs, inputs=tensors, arena=arena)
         if watch is None:
             return launched
+        watch.judge_outputs([*outputs.values(), *tensors.values()])
 
         def writer(name: str, index: tuple[int, ...]) -> str:
             program = tuple(watch.writer(outputs[name])[index].tolist())

@@ -162,6 +162,15 @@ def _run(
             raise _explained(error, fn.__name__) from error
 
 
+class KernelRaised(InterpreterError):  # type: ignore[misc]
+    """An `error` inside a kernel; `in_kernel` is its file, line and kernel, which a crash's report names."""
+
+    def __init__(self, error: BaseException, in_kernel: str) -> None:
+        """`in_kernel` reads "at FILE:LINE in kernel NAME"."""
+        super().__init__(f"{error!r} {in_kernel}")
+        self.in_kernel = in_kernel
+
+
 def _explained(error: Exception, kernel: str) -> Exception:
     """What a launch raises for an `error` inside a kernel; nested calls wrap theirs once each."""
     links = list(causes(error))
@@ -176,8 +185,7 @@ def _explained(error: Exception, kernel: str) -> Exception:
         return Unsupported(
             f"the interpreter cannot run {kernel} at {file}:{line} ({root}): test it on lane cuda"
         )
-    explained: Exception = InterpreterError(f"{root!r} in {kernel}, at {file}:{line}")
-    return explained
+    return KernelRaised(root, f"at {file}:{line} in kernel {kernel}")
 
 
 def _beyond(error: BaseException) -> bool:

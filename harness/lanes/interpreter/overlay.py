@@ -28,6 +28,7 @@ SUBJECTS = (
     "numerics.dots",
     "numerics.atomics_and_padding",
     "access",
+    "definedness",
     "hints",
     "launches",
     "supplements",

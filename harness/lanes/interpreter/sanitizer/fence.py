@@ -13,7 +13,6 @@ import numpy as np
 import torch
 
 from bitproof.harness.lanes.interpreter.sanitizer.blocks import Array, Lanes
-from bitproof.harness.lanes.interpreter.sanitizer.violations import place
 
 
 class IllegalAccess(Exception):
@@ -49,5 +48,4 @@ class Fence:
         ends = np.array(self._ends, dtype=np.int64)
         outside = (home < 0) | (addresses + size > ends.take(home, mode="clip"))
         if outside.any():
-            file, line = place()
-            raise IllegalAccess(f"{verb} an address in no tensor of the launch, at {file}:{line}")
+            raise IllegalAccess(f"{verb} an address in no tensor of the launch")

@@ -35,6 +35,16 @@ class Region:
         reach = sum((n - 1) * stride for n, stride in zip(self.shape, self.strides, strict=True))
         return (reach + 1) * self.itemsize
 
+    @property
+    def dense(self) -> bool:
+        """Whether the elements lie one after another, the last axis fastest."""
+        step = 1
+        for n, stride in zip(reversed(self.shape), reversed(self.strides), strict=True):
+            if n > 1 and stride != step:
+                return False
+            step *= n
+        return True
+
     @cached_property
     def _axes(self) -> tuple[int, ...]:
         """Axes that move the address, the largest step first."""
@@ -90,6 +100,11 @@ class Region:
         if self._axes:
             return tuple(index)
         return (*index[:-1], left) if index or left else ()
+
+    def before(self, address: int) -> tuple[int, ...]:
+        """The last element before an `address` that lies in a gap between elements."""
+        found = zip(self.index(address), self.shape, strict=True)
+        return tuple(min(i, n - 1) for i, n in found)
 
 
 def every_address(tensor: torch.Tensor) -> Addresses:

@@ -1,7 +1,8 @@
 """The sanitizer: what a GPU does in silence, reported with kernel, line, program, tensor and index.
 
 Four kinds of violation. `bounds`: a read or write outside the tensor that the pointer comes from; the
-lane is suppressed, so that the process survives. `unwritten`: a read of an element that nobody wrote.
+lane is suppressed, so that the process survives. `unwritten`: a use of an element that nobody wrote, or
+of a lane that a masked load leaves undefined; to read and discard one is no violation (see `definedness`).
 `race`: two programs of one launch, unordered by acquire and release, of which one writes a value that
 the other overwrites or reads. `assert`: a device assertion or assumption that does not hold.
 Masked-off lanes never count, and neither does writing the value that is there already.
@@ -29,10 +30,18 @@ from bitproof.harness.lanes.interpreter.sanitizer.blocks import (
     poison,
     positions,
 )
+from bitproof.harness.lanes.interpreter.sanitizer.readings import Numbers, Readings
 from bitproof.harness.lanes.interpreter.sanitizer.regions import Region, every_address
 from bitproof.harness.lanes.interpreter.sanitizer.shadow import Cells, Shadow
 from bitproof.harness.lanes.interpreter.sanitizer.timeline import Stamps, Timeline
-from bitproof.harness.lanes.interpreter.sanitizer.violations import Kind, Violation, place, source
+from bitproof.harness.lanes.interpreter.sanitizer.violations import (
+    Kind,
+    Place,
+    Violation,
+    counted,
+    place,
+)
+from bitproof.harness.lanes.interpreter.sanitizer.whereabouts import describe_stray
 
 Point = tuple[int, int, int]
 
@@ -81,6 +90,8 @@ class Sanitizer:
         self._regions: list[Region] = []
         self._program: Point = (0, 0, 0)
         self._reported: set[tuple[Kind, str, int, str]] = set()
+        self.readings = Readings()
+        self._stores: list[Place] = []
         self._learn(first=True)
 
     def begin(
@@ -110,24 +121,31 @@ class Sanitizer:
         dtype: np.dtype[Any],
         *,
         atomic: bool,
-    ) -> Array:
-        """Read elements of `dtype`; `other`, or else 0, where the mask is off (None: nowhere)."""
+    ) -> tuple[Array, Numbers | None]:
+        """Read elements of `dtype`; `other`, or else 0, where the mask is off (None: nowhere).
+
+        Also the number of each lane that holds what nobody wrote, 0 for the others; or None.
+        """
         lanes, addresses = active(pointers, mask)
         shape = pointers.shape
         result: Array | None = None
+        numbers: Numbers | None = None
         for region, chosen in self._targets(addresses, origin, dtype.itemsize, "reads"):
             if region is None:
                 result = background(other, shape, dtype) if result is None else result
                 poison(result, positions(lanes, chosen))
                 continue
             inside = addresses if chosen is None else addresses[chosen]
-            self._judge_read(region, inside, dtype.itemsize, atomic=atomic)
+            found = self._judge_read(region, inside, dtype.itemsize, atomic=atomic)
+            if found is not None:
+                numbers = np.zeros(shape, dtype=np.int64) if numbers is None else numbers
+                numbers.reshape(-1)[positions(lanes, chosen)] = found
             memory, places = region.shadow.memory(inside, dtype)
             if lanes is None and chosen is None:
-                return memory.take(places).reshape(shape)
+                return memory.take(places).reshape(shape), numbers
             result = background(other, shape, dtype) if result is None else result
             result.reshape(-1)[positions(lanes, chosen)] = memory.take(places)
-        return background(other, shape, dtype) if result is None else result
+        return background(other, shape, dtype) if result is None else result, numbers
 
     def store(
         self,
@@ -137,8 +155,12 @@ class Sanitizer:
         value: Array,
         *,
         atomic: bool,
+        numbers: Numbers | None = None,
     ) -> None:
-        """Write `value` (as many bytes an element as its dtype has) where the mask is on."""
+        """Write `value` (as many bytes an element as its dtype has) where the mask is on.
+
+        `numbers` are those of its lanes that are undefined, 0 for the others.
+        """
         lanes, addresses = active(pointers, mask)
         values = np.broadcast_to(value, pointers.shape).reshape(-1)
         size = value.dtype.itemsize
@@ -154,6 +176,10 @@ class Sanitizer:
 
             self._judge_write(region, inside, size, changed, atomic=atomic)
             memory[places] = new
+            if numbers is not None:
+                stored = np.broadcast_to(numbers, pointers.shape).reshape(-1)
+                cells = region.shadow.cells(inside, size)
+                self._note_stored(region, cells, stored[positions(lanes, chosen)])
             twice = changed()
             if twice.any():
                 said = _plainly("writes two values in one store")
@@ -181,8 +207,30 @@ class Sanitizer:
             if missing is not None:
                 said = _plainly("atomically reads what nobody wrote")
                 self._report("unwritten", region, inside, missing, said)
+            stored = region.shadow.undefined(cells) if reads else None
+            if stored is not None:
+                self.use(stored, "stores it, and atomically changes it")
             self._judge_write(region, inside, size, None, atomic=True)
         return allowed.reshape(pointers.shape)
+
+    def use(self, numbers: Numbers, how: str) -> None:
+        """Report that undefined lanes matter at the present line; `how` says what it does with them."""
+        self._report_use(numbers, how, self._here())
+
+    def judge_outputs(self, tensors: Iterable[torch.Tensor]) -> None:
+        """After the last launch: report the undefined values that kernels stored in these tensors."""
+        for tensor in tensors:
+            shadow = self._shadows.get(tensor.untyped_storage().data_ptr())
+            if shadow is None or not shadow.doubted or not tensor.numel():
+                continue
+            cells = shadow.cells(every_address(tensor), tensor.element_size())
+            numbers = shadow.undefined(cells)
+            if numbers is None:
+                continue
+            storers = shadow.storers(cells)
+            for storer in np.unique(storers[numbers != 0]):
+                here = numbers[(storers == storer) & (numbers != 0)]
+                self._report_use(here, "stores it in an output", self._stores[int(storer)])
 
     def acquire(self, address: int) -> None:
         """What was released at `address` happened before the present program goes on."""
@@ -267,24 +315,40 @@ class Sanitizer:
                 if not left.any():
                     return
         left = np.ones(addresses.size, dtype=np.bool_) if left is None else left
-        self._report(
-            "bounds", origin, addresses, left, self._whereabouts(origin, verb, addresses, size)
-        )
+
+        def told(lane: int) -> str:
+            return describe_stray(origin, self._regions, verb, int(addresses[lane]), size)
+
+        self._report("bounds", origin, addresses, left, told)
         yield None, left
 
-    def _judge_read(self, region: Region, addresses: Addresses, size: int, *, atomic: bool) -> None:
+    def _note_stored(self, region: Region, cells: Cells, numbers: Numbers) -> None:
+        """A store of undefined values; its cells pass them on to whoever reads them."""
+        if not numbers.any():
+            return
+        store = self._here()
+        if not self._stores or self._stores[-1] != store:
+            self._stores.append(store)
+        region.shadow.set_undefined(cells, numbers, len(self._stores) - 1)
+
+    def _judge_read(
+        self, region: Region, addresses: Addresses, size: int, *, atomic: bool
+    ) -> Numbers | None:
+        """Look for races; the numbers of the elements that are undefined, or None."""
         shadow, line = region.shadow, self._line
         cells = shadow.cells(addresses, size)
+        numbers = shadow.undefined(cells)
         missing = shadow.missing(cells)
         if missing is not None:
-            said = _plainly("reads what nobody wrote")
-            self._report("unwritten", region, addresses, missing, said)
+            numbers = np.zeros(addresses.size, dtype=np.int64) if numbers is None else numbers
+            numbers[missing] = self.readings.unwritten(region, addresses[missing])
         raced = shadow.overwritten(cells, line, atomic=atomic)
         if raced is not None:
             stamps = shadow.writers(cells)
             self._report_race(region, addresses, raced, stamps, "reads what {} writes")
         if not atomic:
             shadow.mark_read(cells, line)
+        return numbers
 
     def _judge_write(
         self,
@@ -325,20 +389,9 @@ class Sanitizer:
         launch = self._launches[bisect.bisect(self._launches, stamp, key=lambda at: at.base) - 1]
         return launch.program(self._line.owners[stamp])
 
-    def _whereabouts(
-        self, origin: Region | None, verb: str, addresses: Addresses, size: int
-    ) -> Callable[[int], str]:
-        def told(lane: int) -> str:
-            at = int(addresses[lane])
-            if at % size:
-                return f"{verb} {size} bytes at an address that is not a multiple of {size}"
-            if origin is None:
-                return f"{verb} an address in no tensor of the launch"
-            inside = [r.name for r in self._regions if r.name and r.first <= at < r.first + r.span]
-            other = f", inside {inside[0]}" if inside and inside[0] != origin.name else ""
-            return f"{verb} outside of {origin.name}, whose shape is {origin.shape}{other}"
-
-        return told
+    def _here(self) -> Place:
+        file, line = place()
+        return Place(self._launches[-1].kernel, file, line, self._program)
 
     def _report(
         self,
@@ -348,33 +401,41 @@ class Sanitizer:
         lanes: Lanes,
         detail: Callable[[int], str],
     ) -> None:
-        """Store a violation unless this line, tensor and kind are known or allowed.
+        """Store a violation at the present line; `detail` is asked with the first lane concerned."""
+        here = self._here()
+        first = int(np.argmax(lanes))
 
-        `detail` is asked with the position of the first lane concerned.
-        """
-        file, line = place()
+        def told() -> str:
+            return detail(first) + counted(lanes)
+
+        self._add(kind, here, region, int(addresses[first]), told)
+
+    def _report_use(self, numbers: Numbers, how: str, use: Place) -> None:
+        """Store a violation at the line that read the first undefined lane; `use` is where it matters."""
+        number = int(numbers[numbers != 0][0])
+        reading, address = self.readings.find(number)
+        there = (use.file, use.line)
+        at = "" if there == (reading.file, reading.line) else f" at {use.file}:{use.line}"
+
+        def told() -> str:
+            return f"{reading.what}, and {how}{at}{counted(numbers != 0)}"
+
+        read = Place(use.kernel, reading.file, reading.line, use.program)
+        self._add("unwritten", read, reading.region, address, told)
+
+    def _add(
+        self, kind: Kind, at: Place, region: Region | None, address: int, told: Callable[[], str]
+    ) -> None:
+        """Store a violation unless this line, tensor and kind are known or allowed."""
         name = region.name if region is not None else ""
-        known = (kind, file, line, name)
+        known = (kind, at.file, at.line, name)
         if known in self._reported or f"{kind}:{name}" in self._allow:
             return
         self._reported.add(known)
         if len(self.violations) >= _STORED:
             return
-        first = int(np.argmax(lanes))
-        count = int(np.count_nonzero(lanes))
-        self.violations.append(
-            Violation(
-                kind=kind,
-                kernel=self._launches[-1].kernel,
-                file=file,
-                line=line,
-                source_line=source(file, line),
-                program=self._program,
-                tensor=name,
-                index=region.index(int(addresses[first])) if region is not None else (),
-                detail=detail(first) + (f" ({count} elements)" if count > 1 else ""),
-            )
-        )
+        index = region.index(address) if region is not None else ()
+        self.violations.append(at.violation(kind, name, index, told()))
 
 
 def _plainly(detail: str) -> Callable[[int], str]:

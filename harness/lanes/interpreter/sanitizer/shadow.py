@@ -33,6 +33,8 @@ class Shadow:
         self._written: Lanes | None = None
         self._writer: Stamps | None = None
         self._reader: Stamps | None = None
+        self._undefined: Cells | None = None
+        self._storer: Stamps | None = None
         self._last_write = 0
         self._last_read = 0
 
@@ -98,6 +100,35 @@ class Shadow:
         self._last_write = line.now
         if self._written is not None:
             self._written[cells] = True
+        if self._undefined is not None:
+            self._undefined[cells] = 0
+
+    @property
+    def doubted(self) -> bool:
+        """Whether an undefined value was ever stored here."""
+        return self._undefined is not None
+
+    def undefined(self, cells: Cells) -> Cells | None:
+        """For each element, the number of the undefined value stored there, 0 for a defined one; or None."""
+        if self._undefined is None:
+            return None
+        numbers = self._undefined.take(cells)
+        numbers = numbers.max(axis=-1) if numbers.ndim == 2 else numbers
+        return numbers if numbers.any() else None
+
+    def storers(self, cells: Cells) -> Stamps:
+        """Of elements that hold an undefined value, which store put it there."""
+        assert self._storer is not None
+        storers = self._storer.take(cells)
+        return storers.max(axis=-1) if storers.ndim == 2 else storers
+
+    def set_undefined(self, cells: Cells, numbers: Cells, storer: int) -> None:
+        """Note what a store numbered `storer` left in just written elements; 0 is a defined value."""
+        if self._undefined is None or self._storer is None:
+            self._undefined = np.zeros(self._count(), dtype=np.int64)
+            self._storer = np.zeros(self._count(), dtype=np.int32)
+        self._undefined[cells] = numbers[:, None] if cells.ndim == 2 else numbers
+        self._storer[cells] = storer
 
     def writers(self, cells: Cells) -> Stamps:
         """The stamps of the last writes, 0 where there was none; same shape as `cells`."""
@@ -113,6 +144,8 @@ class Shadow:
 
     def set_written(self, cells: Cells | slice, written: bool) -> None:
         """Say of these cells that nobody has written them, or that somebody outside a kernel has."""
+        if self._undefined is not None:
+            self._undefined[cells] = 0
         if self._written is None:
             if written:
                 return
@@ -137,6 +170,9 @@ class Shadow:
             self._writer = np.repeat(self._writer, times)[:count]
         if self._reader is not None:
             self._reader = np.repeat(self._reader, times)[:count]
+        if self._undefined is not None and self._storer is not None:
+            self._undefined = np.repeat(self._undefined, times)[:count]
+            self._storer = np.repeat(self._storer, times)[:count]
 
 
 def _by_element(lanes: Lanes | None) -> Lanes | None:

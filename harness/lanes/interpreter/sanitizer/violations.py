@@ -9,13 +9,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
 import triton
+
+from bitproof.harness.lanes.interpreter.sanitizer.blocks import Lanes
 
 Kind = Literal["bounds", "unwritten", "race", "assert"]
 
 # Frames of these folders are machinery; the first one outside is the kernel's line.
 _MACHINERY = tuple(
-    f"{folder}{os.sep}" for folder in (Path(triton.__file__).parent, Path(__file__).parents[1])
+    f"{folder}{os.sep}"
+    for folder in (
+        Path(triton.__file__).parent,
+        Path(np.__file__).parent,
+        Path(__file__).parents[1],
+    )
 )
 
 
@@ -47,12 +55,42 @@ class Violation:
         )
 
 
+@dataclass(frozen=True)
+class Place:
+    """A line of kernel code and the program that runs it; `kernel` is the launched one."""
+
+    kernel: str
+    file: str
+    line: int
+    program: tuple[int, int, int]
+
+    def violation(self, kind: Kind, tensor: str, index: tuple[int, ...], detail: str) -> Violation:
+        """A violation at this place."""
+        return Violation(
+            kind=kind,
+            kernel=self.kernel,
+            file=self.file,
+            line=self.line,
+            source_line=source(self.file, self.line),
+            program=self.program,
+            tensor=tensor,
+            index=index,
+            detail=detail,
+        )
+
+
 def place() -> tuple[str, int]:
-    """(file, line) of the innermost frame that belongs neither to Triton nor to this package."""
+    """(file, line) of the innermost frame that is kernel code: not Triton's, numpy's or this package's."""
     frame = sys._getframe(1)
     while frame.f_code.co_filename.startswith(_MACHINERY) and frame.f_back is not None:
         frame = frame.f_back
     return frame.f_code.co_filename, frame.f_lineno
+
+
+def counted(lanes: Lanes) -> str:
+    """How many lanes a report is about, where there are several."""
+    count = int(np.count_nonzero(lanes))
+    return f" ({count} elements)" if count > 1 else ""
 
 
 def raised_at(error: BaseException) -> tuple[str, int]:

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import torch
 
 
 @pytest.fixture
@@ -22,7 +23,10 @@ def interpret() -> Callable[..., None]:
 
 @pytest.fixture
 def watched() -> Callable[..., Any]:
-    """Launch under the sanitizer and return it: `watched(kernel, *args, grid=, order=, unwritten=)`."""
+    """Launch under the sanitizer and return it: `watched(kernel, *args, unwritten=, scratch=)`.
+
+    All tensors but those in `scratch` count as outputs.
+    """
     from bitproof.harness.lanes.interpreter import overlay, state
     from bitproof.harness.lanes.interpreter.sanitizer.sanitizer import Sanitizer
 
@@ -35,6 +39,7 @@ def watched() -> Callable[..., Any]:
         order: Any = None,
         watch: Sanitizer | None = None,
         unwritten: Any = (),
+        scratch: Any = (),
         config: int | None = None,
         **named: Any,
     ) -> Sanitizer:
@@ -42,6 +47,10 @@ def watched() -> Callable[..., Any]:
         session = state.Session(order=order, watch=watch, scratch={"config": config})
         with state.session(session):
             kernel[grid](*args, **named)
+        kept = {id(tensor) for tensor in scratch}
+        watch.judge_outputs(
+            one for one in args if isinstance(one, torch.Tensor) and id(one) not in kept
+        )
         return watch
 
     return launch

@@ -92,6 +92,28 @@ def test_a_wrong_element_names_the_program_that_wrote_it() -> None:
     assert "written by program (1, 0, 0)" in findings.findings[0].lines
 
 
+def test_an_element_that_no_program_wrote_is_said_to_be_unwritten() -> None:
+    """Whatever the spec knows of its programs: the element still holds what fresh memory is filled with."""
+    spec = _spec(
+        lambda x, y, factor: _rows[(1,)](x, y, factor, 3, 0.5, BLOCK=4),
+        program=lambda name, index, inputs: f"program {index[0]}",
+    )
+    finding = checks.run("agreement", spec, X, LANE).findings[0]
+    assert finding.index == (1, 0)
+    assert "no program wrote it" in finding.lines
+    assert not any(line.startswith("written by") for line in finding.lines)
+
+
+def test_a_crash_names_file_line_and_kernel() -> None:
+    """An error inside a kernel is reported where it arose."""
+    spec = _spec(lambda x, y, factor: _rows[(2,)](x, y, factor, 3, 0.5, BLOCK=3))
+    crashed = checks.run("agreement", spec, X, LANE)
+    assert crashed.outcome is Outcome.CRASHED
+    line = _rows.fn.__code__.co_firstlineno + 3
+    told = f"the launch raised ValueError at {__file__}:{line} in kernel _rows: arange"
+    assert crashed.findings[0].summary.startswith(told)
+
+
 def test_an_access_that_a_spec_tolerates_is_not_reported() -> None:
     """A race is a finding, and none where the spec declares it with its reason."""
     racing = checks.run("memory", _spec(_racing), X, LANE)
@@ -113,8 +135,9 @@ def test_a_wild_access_costs_the_launch_and_not_the_process(kind: str, offset: i
     assert outcome(1).outcome is Outcome.PASSED
     wild = outcome(2)
     assert wild.outcome is Outcome.CRASHED
-    told = f"the launch raised IllegalAccess: {kind} an address in no tensor of the launch, at "
-    assert wild.findings[0].summary.startswith(told + __file__)
+    summary = wild.findings[0].summary
+    assert summary.startswith(f"the launch raised IllegalAccess at {__file__}:")
+    assert summary.endswith(f" in kernel _wild: {kind} an address in no tensor of the launch")
 
 
 def test_memory_that_no_argument_names_is_reached_where_a_spec_tolerates_it() -> None:

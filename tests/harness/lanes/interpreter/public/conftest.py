@@ -32,6 +32,7 @@ def clean() -> Callable[..., Any]:
             watch = Sanitizer(arena.unwritten)
             with state.session(state.Session(order=order, watch=watch)), Allocations(arena):
                 results.append(call())
+            watch.judge_outputs(_tensors(results[-1]))
             assert [violation.text for violation in watch.violations] == []
             assert list(arena.trespasses()) == []
         first, *others = results

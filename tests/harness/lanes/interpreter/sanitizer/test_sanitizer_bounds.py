@@ -76,7 +76,7 @@ def scale_blocks(x, y, scale, rows, columns, BLOCK: tl.constexpr):
     row = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)[:, None]
     column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)[None, :]
     inside = (row < rows) & (column < columns)
-    block = tl.load(x + row * columns + column, mask=inside)
+    block = tl.load(x + row * columns + column, mask=inside, other=0.0)
     largest = tl.max(tl.max(tl.abs(block), axis=1), axis=0)
     tl.store(scale + tl.program_id(0) * tl.num_programs(1) + tl.program_id(1), largest)
     tl.store(y + row * columns + column, block / largest, mask=inside)
@@ -88,7 +88,7 @@ def scale_whole_columns(x, y, scale, rows, columns, BLOCK: tl.constexpr):
     row = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)[:, None]
     column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)[None, :]
     inside = (row < rows) & (column < columns)
-    block = tl.load(x + row * columns + column, mask=inside)
+    block = tl.load(x + row * columns + column, mask=inside, other=0.0)
     largest = tl.max(tl.max(tl.abs(block), axis=1), axis=0)
     tl.store(scale + tl.program_id(0) * tl.num_programs(1) + tl.program_id(1), largest)
     tl.store(y + row * columns + column, block / largest, mask=row < rows)  # here
@@ -260,3 +260,28 @@ def test_a_report_reads_like_a_sentence(watched):
         f"at {__file__}:{marked(off_by_one)}"
     )
     assert second.strip().startswith("value = tl.load(x + at, mask=at <= n")
+
+
+@triton.jit
+def read_at(x, y, offset):
+    """One element, so many elements past the first."""
+    tl.store(y, tl.load(x + offset))  # here
+
+
+STRIDED = {
+    "between padded rows": (lambda x: x[:24].view(3, 8)[:, :6], 6, "the gap after x[0, 5]"),
+    "between every second": (lambda x: x[:8:2], 3, "the gap after x[1]"),
+    "between columns": (lambda x: x[:24].view(3, 8)[:, :6].t(), 14, "the gap after x[5, 1]"),
+    "past an expanded row": (lambda x: x[:4].expand(3, 4), 5, "outside of x"),
+}
+
+
+@pytest.mark.parametrize("name", STRIDED)
+def test_a_strided_tensor_is_named_with_its_strides(watched, name):
+    """An access that hits no element says which one lies before it, and the strides."""
+    view, offset, what = STRIDED[name]
+    x = view(torch.zeros(64))
+    detail = only(watched(read_at, x, torch.zeros(1), offset), read_at, "bounds").detail
+    layout = f"whose shape is {tuple(x.shape)} and strides are {x.stride()}"
+    assert detail.startswith(f"reads {what}")
+    assert layout in detail
