@@ -18,7 +18,8 @@ class Session:
     the sanitizer that sees every access (see `sanitizer`) or None, `fence` what stops wild ones
     where nobody watches (see `sanitizer.fence`) or None, `fp_fusion` says whether `a * b + c` contracts to
     one fused multiply-add, as compiled code does when fusion is on. `poison` is the byte of which those lanes
-    of a masked load consist that are off and have no `other`: the language leaves them undefined.
+    of a masked load consist that are off and have no `other`: the language leaves them undefined. `launches`
+    are the kernels that were started, in order (see `lanes.base.KernelLaunch`).
     """
 
     order: Any = None
@@ -26,6 +27,7 @@ class Session:
     fence: Any = None
     fp_fusion: bool = True
     poison: int = 0
+    launches: list[Any] = field(default_factory=list)
     scratch: dict[str, Any] = field(default_factory=dict)
 
 
