@@ -34,6 +34,10 @@ class Uncompilable(BitproofError):
     """No target's compiler takes what a kernel does; the text says what to write instead."""
 
 
+class Unlaunchable(BitproofError):
+    """No card starts a kernel so launched, or Triton rejects what it is launched with."""
+
+
 def one_line(error: BaseException) -> str:
     """An exception's text on one line, at most 300 characters."""
     text = " ".join(str(error).split()) or type(error).__name__

@@ -12,6 +12,7 @@ from bitproof.harness.errors import (
     BitproofError,
     Refused,
     Uncompilable,
+    Unlaunchable,
     Unsupported,
     causes,
     one_line,
@@ -90,14 +91,15 @@ def classify(error: BaseException, refuses: tuple[type[Exception], ...]) -> Find
 
     A launcher refuses with the very exception it raises. For everything else the chain of causes is
     followed, since the interpreter and the compiler wrap what they raise; a crash is named by its root.
-    Code that no target's compiler takes has failed, on whatever lane that was noticed.
+    Code that no target's compiler takes, or a launch that no card starts, has failed, on whatever lane that
+    was noticed.
     """
     if isinstance(error, (Refused, *refuses)):
         return Findings(outcome=Outcome.REFUSED, reason=one_line(error))
     for link in causes(error, contexts=True):
         if isinstance(link, Unsupported):
             return Findings(outcome=Outcome.UNSUPPORTED, reason=one_line(link))
-        if isinstance(link, Uncompilable):
+        if isinstance(link, (Uncompilable, Unlaunchable)):
             return judged([Finding(summary=one_line(link))])
         if isinstance(link, BitproofError):
             raise link

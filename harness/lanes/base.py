@@ -45,12 +45,28 @@ Writer = Callable[[str, tuple[int, ...]], str]
 
 
 @dataclass(frozen=True, kw_only=True)
+class KernelLaunch:
+    """One kernel that was started, as `triton.jit` and the launcher described it.
+
+    function  the Python function under `triton.jit`, with `declared`, what that was told besides
+    arguments the kernel's arguments by name, constants and defaults included
+    options   what else the launch was given, such as num_warps
+    """
+
+    function: Callable[..., Any]
+    declared: Mapping[str, Any]
+    arguments: Mapping[str, Any]
+    options: Mapping[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Launched:
     """One run of a launcher: its outputs, the inputs as it left them, and the memory they lie in.
 
     `violations` are the sanitizer's reports (interpreter lane only), each a dataclass with a `text`;
     `compiled` counts the variants that the run compiled (cuda lane only); `writer(output, index)` words
-    which program wrote an element last (watched runs on the interpreter lane only).
+    which program wrote an element last (watched runs on the interpreter lane only). `launches` are the
+    kernels that were started, in order, or None on a lane that cannot tell.
     """
 
     outputs: Mapping[str, Tensor]
@@ -59,10 +75,16 @@ class Launched:
     violations: tuple[Any, ...] = ()
     compiled: int = 0
     writer: Writer | None = None
+    launches: tuple[KernelLaunch, ...] | None = None
 
 
 class LaunchFailed(Exception):
-    """A launcher raised; its exception is the cause. Nothing else a check meets is a kernel's doing."""
+    """A launcher raised; its exception is the cause. Nothing else a check meets is a kernel's doing.
+
+    `launches` are the kernels that were started by then, as far as the lane can tell.
+    """
+
+    launches: tuple[KernelLaunch, ...] = ()
 
 
 class Uncapturable(Exception):

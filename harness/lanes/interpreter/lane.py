@@ -10,7 +10,7 @@ import torch
 from bitproof.harness.case import Inputs
 from bitproof.harness.errors import Unsupported
 from bitproof.harness.lanes.arena import Arena
-from bitproof.harness.lanes.base import Graph, Launched, Variation, call
+from bitproof.harness.lanes.base import Graph, Launched, LaunchFailed, Variation, call
 from bitproof.harness.lanes.interpreter import order, overlay, passages, state
 from bitproof.harness.lanes.interpreter.frames import with_room
 from bitproof.harness.lanes.interpreter.host import answering
@@ -58,8 +58,14 @@ class InterpreterLane:
             scratch={"config": inputs.launch.config, "tuning": variation.tuning},
         )
         with state.session(session), answering(), passages.noting():
-            outputs, tensors = with_room(lambda: call(spec, inputs, arena))
-        launched = Launched(outputs=outputs, inputs=tensors, arena=arena)
+            try:
+                outputs, tensors = with_room(lambda: call(spec, inputs, arena))
+            except LaunchFailed as failure:
+                failure.launches = tuple(session.launches)
+                raise
+        launched = Launched(
+            outputs=outputs, inputs=tensors, arena=arena, launches=tuple(session.launches)
+        )
         if watch is None:
             return launched
         watch.judge_outputs([*outputs.values(), *tensors.values()])

@@ -21,8 +21,13 @@ from triton.runtime.jit import TensorWrapper
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from bitproof.harness.errors import BitproofError, Uncompilable, Unsupported, causes
+from bitproof.harness.lanes.base import KernelLaunch
 from bitproof.harness.lanes.interpreter import order, state
 from bitproof.harness.lanes.interpreter.access import set_origin
+from bitproof.harness.lanes.interpreter.configuration import (
+    require_keywords,
+    require_launchable,
+)
 from bitproof.harness.lanes.interpreter.overlay import Patch
 from bitproof.harness.lanes.interpreter.sanitizer.violations import raised_at
 from bitproof.harness.lanes.interpreter.waiting import Patience
@@ -37,6 +42,7 @@ def patches() -> list[Patch]:
     """Launches run in the session's order, and nested calls find the language patched already."""
     return [
         Patch(interpreter.GridExecutor, "__call__", _launching),
+        Patch(interpreter.InterpretedFunction, "run", _naming),
         Patch(interpreter.InterpretedFunction, "__call__", _nesting),
     ]
 
@@ -50,6 +56,17 @@ def _launching(original: Callable[..., None]) -> Callable[..., None]:
             return _launch(self, state.current, args, kwargs)
 
     return call
+
+
+def _naming(original: Callable[..., Any]) -> Callable[..., Any]:
+    """An executor knows a rewritten function; what `triton.jit` was told is the original's."""
+
+    def run(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if state.current is not None:
+            state.current.scratch["launched"] = self
+        return original(self, *args, **kwargs)
+
+    return run
 
 
 def _nesting(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -66,6 +83,9 @@ def _launch(
 ) -> None:
     spec = inspect.getfullargspec(executor.fn)
     accepted = {*spec.args, *spec.kwonlyargs}
+    kernel = executor.fn.__name__
+    require_keywords(kernel, kwargs, accepted)
+    options = {name: value for name, value in kwargs.items() if name not in accepted}
     kwargs = {name: value for name, value in kwargs.items() if name in accepted}
     args_host, kwargs_host = executor._init_args_hst(args, kwargs)
     for hook in executor.pre_run_hooks:
@@ -73,14 +93,34 @@ def _launch(
     given = inspect.getcallargs(executor.fn, *args_host, **kwargs_host)
     grid = executor.grid(given) if callable(executor.grid) else executor.grid
     grid = (*(int(n) for n in grid), *(1,) * (3 - len(grid)))
+    require_launchable(kernel, grid, {**options, **given})
+    if 0 in grid:
+        return  # as on a card: there is nothing to start
+    interpreted = session.scratch["launched"]
+    session.launches.append(
+        KernelLaunch(
+            function=interpreted.fn, declared=interpreted.kwargs, arguments=given, options=options
+        )
+    )
+    constant = {*executor.constexprs, *_ones(interpreted, given)}
     with _language(session):
         named = {
-            name: value if name in executor.constexprs else interpreter._implicit_cvt(value)
+            name: value if name in constant else interpreter._implicit_cvt(value)
             for name, value in given.items()
         }
-        _announce(executor.fn.__name__, session, grid, given, named)
+        _announce(kernel, session, grid, given, named)
         _run(executor.fn, session, grid, named)
     executor._restore_args_dev(args, args_host, kwargs, kwargs_host)
+
+
+def _ones(interpreted: Any, given: Mapping[str, Any]) -> list[str]:
+    """The arguments that Triton makes constants for being the integer 1."""
+    kept = interpreted.kwargs.get("do_not_specialize") or ()
+    return [
+        name
+        for number, (name, value) in enumerate(given.items())
+        if type(value) is int and value == 1 and name not in kept and number not in kept
+    ]
 
 
 @contextmanager
@@ -181,11 +221,24 @@ def _explained(error: Exception, kernel: str) -> Exception:
         return type(root)(f"{root} (in {kernel}, at {file}:{line})")
     if isinstance(root, BitproofError):
         return type(root)(str(root))
+    if _meets_constant(root):
+        assert isinstance(root, AttributeError)
+        return Uncompilable(
+            f"no target compiles this: a constant has no .{root.name}, and an integer argument that is 1 "
+            f"is one unless the kernel has it in do_not_specialize (in {kernel}, at {file}:{line})"
+        )
     if _beyond(root):
         return Unsupported(
             f"the interpreter cannot run {kernel} at {file}:{line} ({root}): test it on lane cuda"
         )
     return KernelRaised(root, f"at {file}:{line} in kernel {kernel}")
+
+
+def _meets_constant(error: BaseException) -> bool:
+    """Whether a kernel treats as a tensor what is a constant when compiled."""
+    if not isinstance(error, AttributeError) or not hasattr(tl.tensor, error.name):
+        return False
+    return error.obj is None or isinstance(error.obj, (bool, int, float))
 
 
 def _beyond(error: BaseException) -> bool:
