@@ -172,6 +172,11 @@ def _explained(error: Exception, kernel: str) -> Exception:
         return type(root)(f"{root} (in {kernel}, at {file}:{line})")
     if isinstance(root, BitproofError):
         return type(root)(str(root))
+    if isinstance(root, NotImplementedError) and "have been removed" in str(root):
+        # Said by the language itself, so that no other lane takes it either.
+        return Uncompilable(
+            f"no target compiles {kernel} at {file}:{line} under this triton: {root}"
+        )
     if _beyond(root):
         return Unsupported(
             f"the interpreter cannot run {kernel} at {file}:{line} ({root}): test it on lane cuda"
