@@ -29,7 +29,7 @@ from bitproof.harness.commands import captured
 from bitproof.harness.commands.screen import progress
 from bitproof.harness.commands.subject import exit_status, find_subject
 from bitproof.harness.errors import UsageError
-from bitproof.harness.lanes.base import Lane, LaunchFailed, Variation
+from bitproof.harness.lanes.base import Lane, LaunchFailed, Variation, parameters
 from bitproof.harness.outcomes import Findings, Outcome, classify
 from bitproof.harness.report import failure, files
 from bitproof.harness.report.records import Captured
@@ -172,13 +172,18 @@ def _both(
 
 
 def _draw_large(spec: KernelSpec, scale: Scale) -> list[Case]:
-    """Cases that the spec's strategy draws, the same every time, those with the most elements first."""
+    """Cases that the spec's strategy draws, the same every time, the best to attribute first.
 
-    def size(case: Case) -> int:
-        made = build(case, torch.device("cpu")).tensors
-        return sum(tensor.numel() for tensor in made.values())
+    Those that round a point which could be promoted, then those with the most elements.
+    """
+    storage = attribution.declared(spec)
 
-    return sorted(falsify.draw_cases(spec, _DRAWN, scale), key=size, reverse=True)
+    def worth(case: Case) -> tuple[bool, int]:
+        made = build(case, torch.device("cpu"))
+        promotable = storage.stored(parameters(made)) - storage.public
+        return bool(promotable), sum(tensor.numel() for tensor in made.tensors.values())
+
+    return sorted(falsify.draw_cases(spec, _DRAWN, scale), key=worth, reverse=True)
 
 
 def _read(path: Path, spec: KernelSpec) -> Any:

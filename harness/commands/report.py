@@ -47,8 +47,7 @@ def _verdict(told: Summary) -> Iterator[str]:
             yield f"  bitproof replay {entry.record}"
     for entry in told.entries:
         if entry.outcome == Outcome.NOT_DEMONSTRATED:
-            why = "; ".join(entry.reasons) or entry.report.rpartition("not demonstrated: ")[2]
-            yield f"{entry.kernel} {entry.check} not demonstrated: {why}"
+            yield f"{entry.kernel} {entry.check} not demonstrated: {summary.missing(entry)}"
     others = collections.defaultdict[str, list[str]](list)
     for entry in told.entries:
         if entry.outcome not in _DEFECTS and entry.outcome != Outcome.NOT_DEMONSTRATED:

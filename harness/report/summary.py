@@ -73,9 +73,17 @@ def _kernel(kernel: str, entries: list[Entry]) -> list[str]:
     if covered:
         found.append("  covered " + ", ".join(f"{name} {n}" for name, n in sorted(covered.items())))
     for item in entries:
+        if item.outcome == "not demonstrated":
+            found.append(f"  {item.check} not demonstrated: {missing(item)}")
         found += [f"  {name} on {n} of {item.examples} cases" for name, n in item.counts.items()]
     told = exercised.describe_configurations(item.configurations for item in entries)
     return found + [f"  {line}" for line in told]
+
+
+def missing(entry: Entry) -> str:
+    """What a check that was not demonstrated would have had to show."""
+    said = entry.report.partition(" not demonstrated: ")[2].splitlines()
+    return said[0] if said else "; ".join(entry.reasons) or "no case was judged"
 
 
 def write(

@@ -227,6 +227,11 @@ def _explained(error: Exception, kernel: str) -> Exception:
             f"no target compiles this: a constant has no .{root.name}, and an integer argument that is 1 "
             f"is one unless the kernel has it in do_not_specialize (in {kernel}, at {file}:{line})"
         )
+    if isinstance(root, NotImplementedError) and "have been removed" in str(root):
+        # Said by the language itself, so that no other lane takes it either.
+        return Uncompilable(
+            f"no target compiles {kernel} at {file}:{line} under this triton: {root}"
+        )
     if _beyond(root):
         return Unsupported(
             f"the interpreter cannot run {kernel} at {file}:{line} ({root}): test it on lane cuda"
@@ -236,7 +241,7 @@ def _explained(error: Exception, kernel: str) -> Exception:
 
 def _meets_constant(error: BaseException) -> bool:
     """Whether a kernel treats as a tensor what is a constant when compiled."""
-    if not isinstance(error, AttributeError) or not hasattr(tl.tensor, error.name):
+    if not isinstance(error, AttributeError) or not hasattr(tl.tensor, error.name or ""):
         return False
     return error.obj is None or isinstance(error.obj, (bool, int, float))
 

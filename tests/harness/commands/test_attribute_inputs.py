@@ -142,6 +142,15 @@ def test_what_the_launcher_raises_is_told(
     assert (result.exit_code, result.stderr, result.stdout) == (status, f"{said}\n", "")
 
 
+def test_a_case_is_drawn_that_has_something_to_attribute(
+    attribute: Attribute, write: Write
+) -> None:
+    """Before a larger one that keeps every stored point in fp32."""
+    kept = "storing.PartsCase(times=3, fp32=storing.POINTS)"
+    spec = variant(write, cases=f"lambda: st.sampled_from([storing.PartsCase(), {kept}])")
+    assert json.loads(attribute("--json", spec=spec).stdout)["case"]["fp32"] == []
+
+
 def test_drawn_cases_that_the_kernel_refuses_are_passed_over(
     attribute: Attribute, write: Write
 ) -> None:

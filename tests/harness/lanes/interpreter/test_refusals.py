@@ -12,6 +12,8 @@ from triton.language.extra import libdevice
 
 from bitproof.harness import checks
 from bitproof.harness.case import Inputs
+from bitproof.harness.errors import Uncompilable
+from bitproof.harness.lanes.interpreter import state
 from bitproof.harness.lanes.interpreter.lane import InterpreterLane
 from bitproof.harness.outcomes import Outcome
 from bitproof.harness.targets.versions import release
@@ -201,3 +203,21 @@ def test_a_refused_operation_ends_in_an_outcome(
 def test_chains_of_comparisons_fail_before_triton_3_9() -> None:
     """No target compiles one there."""
     assert judge(chain, F32, F32).outcome is FAILED
+
+
+@triton.jit
+def by_block_pointer(x, y):
+    """A copy through a block pointer, which triton 3.9 has no more."""
+    source = tl.make_block_ptr(x, (16,), (1,), (0,), (16,), (0,))
+    tl.store(y + tl.arange(0, 16), tl.load(source))
+
+
+@pytest.mark.skipif(release(triton.__version__) < (3, 9), reason="the language has block pointers")
+def test_what_the_language_has_no_more_is_not_sent_to_another_lane() -> None:
+    """No target compiles it, so that the kernel fails, with the language's own remedy."""
+    InterpreterLane()
+    with (
+        state.session(state.Session()),
+        pytest.raises(Uncompilable, match=r"no target compiles by_block_pointer at .*descriptor"),
+    ):
+        by_block_pointer[(1,)](torch.ones(16), torch.zeros(16))
