@@ -4,15 +4,31 @@ from __future__ import annotations
 
 from bitproof.harness.case import Inputs
 from bitproof.harness.checks.declaration import Check
-from bitproof.harness.lanes.base import Lane, Variation
-from bitproof.harness.outcomes import Findings, Outcome, judged
+from bitproof.harness.compiling.compiler import find_refusal
+from bitproof.harness.errors import Uncompilable
+from bitproof.harness.lanes.base import Lane, LaunchFailed, Variation
+from bitproof.harness.outcomes import Finding, Findings, Outcome, classify, judged
 from bitproof.harness.report import compare
 from bitproof.harness.spec import KernelSpec
 
 
 def check(spec: KernelSpec, inputs: Inputs, lane: Lane) -> Findings:
-    """One launch against the oracle; measures the worst distance in units of its bound."""
-    launched = lane.run(spec, inputs, Variation())
+    """One launch against the oracle; measures the worst distance in units of its bound.
+
+    What a lane launched without a compiler has to compile for some target.
+    """
+    try:
+        launched = lane.run(spec, inputs, Variation())
+    except LaunchFailed as failure:
+        outcome = classify(failure.__cause__ or failure, spec.refuses).outcome
+        if outcome in (Outcome.CRASHED, Outcome.UNSUPPORTED):
+            refusal = find_refusal(failure.launches)
+            if refusal:
+                raise LaunchFailed(spec.name) from Uncompilable(refusal)
+        raise
+    refusal = find_refusal(launched.launches or ())
+    if refusal:
+        return judged([Finding(summary=refusal)])
     findings, worst = compare.against_oracle(spec, launched.outputs, inputs)
     if findings and spec.program is None:
         writer = lane.run(spec, inputs, Variation(watched=True)).writer

@@ -19,7 +19,7 @@ class Session:
     where nobody watches (see `sanitizer.fence`) or None, `fp_fusion` says whether `a * b + c` contracts to
     one fused multiply-add, as compiled code does when fusion is on. `poison` is the byte of which those lanes
     of a masked load consist that are off and have no `other`: the language leaves them undefined. `launches`
-    are the kernels that were started, in order (see `lanes.base.KernelLaunch`).
+    are the kernels that were started, in order (see `compiling.launch.KernelLaunch`).
     """
 
     order: Any = None
