@@ -7,10 +7,11 @@ import dataclasses
 from bitproof.harness import exercised
 from bitproof.harness.case import Inputs
 from bitproof.harness.checks.declaration import Check
-from bitproof.harness.errors import one_line
+from bitproof.harness.compiling.compiler import find_refusal
+from bitproof.harness.errors import Uncompilable, one_line
 from bitproof.harness.lanes.arena import unwritten
 from bitproof.harness.lanes.base import Lane, Launched, LaunchFailed, Variation
-from bitproof.harness.outcomes import Finding, Findings, Outcome, judged
+from bitproof.harness.outcomes import Finding, Findings, Outcome, classify, judged
 from bitproof.harness.report import compare
 from bitproof.harness.spec import KernelSpec
 
@@ -18,12 +19,16 @@ from bitproof.harness.spec import KernelSpec
 def check(spec: KernelSpec, inputs: Inputs, lane: Lane) -> Findings:
     """One launch against the oracle; measures the worst distance in units of its bound.
 
-    Where the spec makes inputs that are to be refused out of these, they are launched too. An autotuned
-    kernel in another configuration than its first, which only tuning chooses, is launched once more after its
-    autotuner tried some, on the same tensors.
+    What a lane launched without a compiler has to compile for some target. Where the spec makes inputs that
+    are to be refused out of these, they are launched too. An autotuned kernel in another configuration than
+    its first, which only tuning chooses, is launched once more after its autotuner tried some, on the same
+    tensors.
     """
     with exercised.collecting() as met:
-        launched = lane.run(spec, inputs, Variation())
+        launched = _launch(spec, inputs, lane)
+    refusal = find_refusal(launched.launches or ())
+    if refusal:
+        return judged([Finding(summary=refusal)])
     findings, worst = compare.against_oracle(spec, launched.outputs, inputs)
     if any(finding.index is not None for finding in findings):
         findings = _attributed(findings, spec, inputs, lane, launched)
@@ -36,6 +41,19 @@ def check(spec: KernelSpec, inputs: Inputs, lane: Lane) -> Findings:
         findings = [dataclasses.replace(one, summary=f"{_TUNED}{one.summary}") for one in found]
         worst = max(worst, further)
     return judged(findings, worst=worst)
+
+
+def _launch(spec: KernelSpec, inputs: Inputs, lane: Lane) -> Launched:
+    """One run; what a compiler refuses is told as such, whatever became of it in the lane."""
+    try:
+        return lane.run(spec, inputs, Variation())
+    except LaunchFailed as failure:
+        outcome = classify(failure.__cause__ or failure, spec.refuses).outcome
+        if outcome in (Outcome.CRASHED, Outcome.UNSUPPORTED):
+            refusal = find_refusal(failure.launches)
+            if refusal:
+                raise LaunchFailed(spec.name) from Uncompilable(refusal)
+        raise
 
 
 def _attributed(

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from bitproof.harness.case import Inputs
+from bitproof.harness.compiling.launch import KernelLaunch
 from bitproof.harness.data import bits
 from bitproof.harness.errors import EnvironmentUnfit, SpecError
 from bitproof.harness.lanes.arena import POISONS, Allocations, Arena
@@ -42,21 +43,6 @@ class Variation:
 
 
 Writer = Callable[[str, tuple[int, ...]], str]
-
-
-@dataclass(frozen=True, kw_only=True)
-class KernelLaunch:
-    """One kernel that was started, as `triton.jit` and the launcher described it.
-
-    function  the Python function under `triton.jit`, with `declared`, what that was told besides
-    arguments the kernel's arguments by name, constants and defaults included
-    options   what else the launch was given, such as num_warps
-    """
-
-    function: Callable[..., Any]
-    declared: Mapping[str, Any]
-    arguments: Mapping[str, Any]
-    options: Mapping[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -23,10 +23,10 @@ from triton import knobs
 from triton.runtime.autotuner import Autotuner
 
 from bitproof.harness.case import Case, build
+from bitproof.harness.compiling import null_driver
 from bitproof.harness.errors import one_line
 from bitproof.harness.lanes.arena import Arena
 from bitproof.harness.lanes.base import LaunchFailed, call
-from bitproof.harness.lowering import null_driver
 from bitproof.harness.lowering.findings import Refusal
 from bitproof.harness.search import falsify
 from bitproof.harness.spec import KernelSpec

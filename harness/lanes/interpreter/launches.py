@@ -20,8 +20,8 @@ from triton.runtime.errors import InterpreterError
 from triton.runtime.jit import TensorWrapper
 from triton.tools.tensor_descriptor import TensorDescriptor
 
+from bitproof.harness.compiling.launch import KernelLaunch
 from bitproof.harness.errors import BitproofError, Uncompilable, Unsupported, causes
-from bitproof.harness.lanes.base import KernelLaunch
 from bitproof.harness.lanes.interpreter import order, state
 from bitproof.harness.lanes.interpreter.access import set_origin
 from bitproof.harness.lanes.interpreter.configuration import (

@@ -20,7 +20,7 @@ class Session:
     one fused multiply-add, as compiled code does when fusion is on. `poison` is the byte of which those lanes
     of a masked load consist that are off and have no `other`: the language leaves them undefined. `on_grid`
     names conversions, such as "fp32 to e4m3", whose values are claimed to need no rounding. `launches` are
-    the kernels that were started, in order (see `lanes.base.KernelLaunch`).
+    the kernels that were started, in order (see `compiling.launch.KernelLaunch`).
     """
 
     order: Any = None

@@ -36,7 +36,7 @@ import torch
 from triton import knobs
 from bitproof.harness.subjects.discovery import find
 from bitproof.harness.lanes.foreign import reassemble
-from bitproof.harness.lowering import null_driver
+from bitproof.harness.compiling import null_driver
 from bitproof.harness.targets.architectures import target
 
 chosen, card = target(sys.argv[1]), int(sys.argv[2])

@@ -1,0 +1,132 @@
+"""Whether any target compiles what a lane launched without a compiler, asked of worker processes.
+
+The interpreter takes more than the language: a variable that changes its type, `break`, `try`. Answers are
+kept in memory and under `.bitproof/compiled`, by a digest of the kernel's source, what it was specialised
+on, and the versions. What is asked is Triton's frontend, which knows the language; what an assembler refuses
+later is for `lowering` to say.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import hashlib
+import json
+import os
+from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
+
+from bitproof.harness.compiling.launch import KernelLaunch
+from bitproof.harness.errors import EnvironmentUnfit
+from bitproof.harness.processes.child import STARTING, Child, Died, Lost
+from bitproof.harness.targets.versions import libraries
+
+FOLDER = Path(".bitproof") / "compiled"
+# The first is asked; the others where it refuses, since what one of them takes is not refused. They are far
+# apart: another vendor's, one without fp8, one whose instructions no earlier one has.
+TARGETS = ("sm_90", "gfx942", "sm_80", "sm_100")
+# Specialisations of one kernel that are compiled in this process; cases reach many that compile alike.
+MOST = 4
+# Seconds for one kernel: half a second is usual.
+LIMIT = 60.0
+
+# Why a specialisation compiles nowhere, "" where it does somewhere or nothing is known, by its digest.
+_answers: dict[str, str] = {}
+_met: collections.Counter[str] = collections.Counter()
+
+
+def find_refusal(launches: Iterable[KernelLaunch]) -> str:
+    """Why no target compiles one of `launches`, in a sentence; "" where each compiles as far as is known.
+
+    Of each kernel function the first few specialisations that this process met are compiled. Raises
+    EnvironmentUnfit where no worker can start.
+    """
+    # Triton is imported by the lane that was chosen, never before.
+    from bitproof.harness.compiling.description import Undescribable, describe
+
+    for launch in launches:
+        try:
+            described = describe(launch)
+        except Undescribable:
+            continue
+        if described.digest not in _answers:
+            if _met[described.function] >= MOST:
+                continue
+            _met[described.function] += 1
+            _answers[described.digest] = _answer(described.digest, json.dumps(described.request))
+        refusal = _answers[described.digest]
+        if refusal:
+            return f"no target compiles {launch.function.__name__}: {refusal}"
+    return ""
+
+
+def _answer(digest: str, request: str) -> str:
+    path = FOLDER / f"{digest}-{_versions()}.json"
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+        return str(json.loads(path.read_bytes())["refused"])
+    refused, known = _ask_targets(request)
+    if known:
+        _save(path, json.dumps({"refused": refused}))
+    return refused
+
+
+def _ask_targets(request: str) -> tuple[str, bool]:
+    """(why the first target refuses where all do, else ""; whether that is the last word)."""
+    first = ""
+    for name in TARGETS:
+        told = ask(name, request)
+        if told is None or told["unknown"]:
+            return "", False
+        if not told["refused"]:
+            return "", True
+        first = first or told["refused"]
+    return first, True
+
+
+def ask(name: str, request: str) -> dict[str, str] | None:
+    """What the worker of a target answers, see `worker.answer`; None where it gave no answer in time."""
+    try:
+        answer: dict[str, str] = _worker(name).ask(json.loads(request), LIMIT)
+        return answer
+    except Lost as lost:
+        if lost.stage == STARTING:
+            raise EnvironmentUnfit(
+                f"kernels cannot be compiled for {name} here: the process that compiles {lost}: "
+                f"{lost.telling}"
+            ) from lost
+        if isinstance(lost, Died):
+            return {"refused": f"the compiler {lost}: {lost.telling}", "unknown": ""}
+        return None
+
+
+@cache
+def _worker(name: str) -> Child:
+    cache_folder = FOLDER / "triton" / name
+    return Child(
+        module="bitproof.harness.compiling.worker",
+        arguments=(name,),
+        environment={
+            "TRITON_INTERPRET": "0",
+            "TRITON_CACHE_DIR": str(cache_folder.resolve()),
+            "TRITON_DEFAULT_FP_FUSION": os.environ.get("TRITON_DEFAULT_FP_FUSION", "1"),
+        },
+    )
+
+
+@cache
+def _versions() -> str:
+    """A digest of what an answer hangs on beside the launch: libraries, and how it is built and asked."""
+    digest = hashlib.sha256(json.dumps([libraries(), TARGETS]).encode())
+    for path in sorted(Path(__file__).parent.glob("*.py")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:12]
+
+
+def _save(path: Path, text: str) -> None:
+    """Write whole or not at all; an answer that cannot be kept is asked for again."""
+    partial = path.with_suffix(f".{os.getpid()}.partial")
+    with contextlib.suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial.write_text(text, encoding="utf-8")
+        partial.replace(path)
