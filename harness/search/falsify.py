@@ -21,10 +21,12 @@ from bitproof.harness.case import Case, Inputs, Scale, build, covered
 from bitproof.harness.errors import SpecError, one_line
 from bitproof.harness.lanes.base import Lane
 from bitproof.harness.outcomes import Finding, Findings, Outcome
+from bitproof.harness.report.failure import describe_layouts
 from bitproof.harness.report.summary import Entry
 from bitproof.harness.search import draws, profiles
 from bitproof.harness.search.draws import STEADY
 from bitproof.harness.search.far_rows import find_far_case
+from bitproof.harness.search.laid_out import find_laid_cases
 from bitproof.harness.spec import KernelSpec
 
 
@@ -106,7 +108,7 @@ class SearchResult:
 # Further cases that are drawn, and judged if they show something wanted that none showed before.
 _FURTHER = 200
 
-# Cases among which one is looked for that has rows to move apart.
+# Cases among which some are looked for that have rows to move apart, and axes to lay out otherwise.
 _FAR_AMONG = 40
 
 Execute = Callable[[Case], tuple[Inputs, Findings]]
@@ -214,6 +216,8 @@ def search(
         if result.findings is None:
             result.outcomes[findings.outcome] += 1
             result.covered.update(covered(case))
+            if case.launch.layout:
+                result.covered.update(describe_layouts(spec, inputs))
             if findings.reason:
                 result.reasons.add(findings.reason)
             for name, value in findings.measures.items():
@@ -240,10 +244,11 @@ def search(
 
     try:
         look(max_examples, identity)
-        if checks.find(check).far and spec.strided:
-            far = find_far_case(spec, draw_cases(spec, _FAR_AMONG))
-            if far is not None:
-                judge(far)
+        if checks.find(check).far and (spec.strided or spec.layouts):
+            found = draw_cases(spec, _FAR_AMONG)
+            far = find_far_case(spec, found)
+            for case in (*find_laid_cases(spec, found), *([far] if far is not None else [])):
+                judge(case)
         if missing():
             further = True
             look(_FURTHER, f"{identity} further")

@@ -38,7 +38,7 @@ def find_far_case(spec: KernelSpec, cases: Iterable[Case]) -> Case | None:
     if best is None:
         return None
     _, padding, case = best
-    moved: Case = _with_launch(case, dataclasses.replace(case.launch, row_padding=padding))
+    moved: Case = with_launch(case, dataclasses.replace(case.launch, row_padding=padding))
     return moved
 
 
@@ -53,12 +53,12 @@ def _padding(spec: KernelSpec, tensors: Tensors) -> int | None:
     return stride - min(t.shape[-1] for t in found) if sum(spans) <= MOST else None
 
 
-def _with_launch(case: Any, launch: Launch) -> Any:
+def with_launch(case: Any, launch: Launch) -> Any:
     """The same case launched so; the launch may lie in a case within the case."""
     for field in dataclasses.fields(case):
         value = getattr(case, field.name)
         if isinstance(value, Launch):
             return dataclasses.replace(case, **{field.name: launch})
         if dataclasses.is_dataclass(value) and isinstance(getattr(value, "launch", None), Launch):
-            return dataclasses.replace(case, **{field.name: _with_launch(value, launch)})
+            return dataclasses.replace(case, **{field.name: with_launch(value, launch)})
     return None
