@@ -13,7 +13,14 @@ import triton.language as tl
 from torch import Tensor
 
 from bitproof.harness.spec import Params, Tensors
-from bitproof.kernels.quantise.arguments import BLOCK, CACHES, groups_per_program, options
+from bitproof.kernels.quantise.arguments import (
+    BLOCK,
+    CACHES,
+    groups_per_program,
+    options,
+    require_dense,
+    require_dense_rows,
+)
 from bitproof.kernels.quantise.e4m3_rounding import saturate, to_e4m3
 from bitproof.kernels.quantise.groups import largest_magnitude
 
@@ -104,10 +111,12 @@ def kv_store(tensors: Tensors, params: Params) -> dict[str, Tensor]:
 
     k_cache, v_cache [S, H, D] int8 or e4m3 and k_scale, v_scale [S, H, ceil(D / 32)] fp16 are dense;
     the rows of k and v may be apart. Slots are distinct, -1 skips a token, others are not touched; T may
-    be 0. Returns the four caches.
+    be 0. Returns the four caches. ValueError, naming the tensor, for one that lies otherwise.
     """
     k, v, launch = tensors["k"], tensors["v"], params["launch"]
     caches = {name: tensors[name] for name in CACHES}
+    require_dense_rows(k=k, v=v)
+    require_dense(indices=tensors["indices"], **caches)
     tokens, heads, dim = k.shape
     per_head = triton.cdiv(dim, BLOCK)
     count = tokens * heads * per_head

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from bitproof.harness.bounds import exact_bits
 from bitproof.harness.invariances import negated, row_alone, rows_permuted, scaled
+from bitproof.harness.layouts import Layout
 from bitproof.harness.spec import (
     Bitwise,
     Elementwise,
@@ -63,6 +64,7 @@ def _elementwise(
         faults=planted,
         reproducible=Bitwise(shown_by=faults.STALE_ZEROS),
         capturable=True,
+        refuses=(ValueError,),
         invariances=invariances.of_cast(target),
         program=program_of_element,
         lowering=on_targets,
@@ -87,6 +89,9 @@ def _cast(target: str) -> KernelSpec:
 CASTS = tuple(_cast(target) for target in ("e4m3", "e5m2", "bf16", "fp16"))
 ROUND_E4M3 = _elementwise("round_e4m3", "e4m3", rounded, faults.ROUND_E4M3, lowering.ON_GRID)
 
+# Rows any stride apart, none at all included.
+_ROWS_SHARED: dict[str, tuple[Layout, ...]] = {"x": ("expanded",)}
+
 PER_TENSOR_STATIC = KernelSpec(
     name="per_tensor_static",
     run=per_tensor_static,
@@ -105,6 +110,8 @@ PER_TENSOR_STATIC = KernelSpec(
         scaled("x", ["y"], {}, along=["scale"]),
     ),
     strided=frozenset({"x"}),
+    layouts=_ROWS_SHARED,
+    refuses=(ValueError,),
     program=program_of_group,
 )
 
@@ -113,9 +120,10 @@ _groups = partial(
     case=MatrixCase,
     capturable=True,
     strided=frozenset({"x"}),
+    refuses=(ValueError,),
     program=program_of_group,
 )
-_codes = partial(_groups, bounds={"y": exact_bits(), "scale": exact_bits()})
+_codes = partial(_groups, bounds={"y": exact_bits(), "scale": exact_bits()}, layouts=_ROWS_SHARED)
 
 PER_TOKEN_GROUP = _codes(
     name="per_token_group",
@@ -171,7 +179,6 @@ E2M1_GROUP = _codes(
         negated(["x"], [], same=["scale"], packed={"y": 0x88}),
         scaled("x", ["y"], {"scale": partial(invariances.e8m0_scales, floor=-126)}),
     ),
-    refuses=(ValueError,),
     program=partial(program_of_group, packed=2),
 )
 
@@ -194,6 +201,8 @@ def _kv_store(kind: Literal["int8", "fp8"]) -> KernelSpec:
             invariances.exchanged(),
         ),
         strided=frozenset({"k", "v"}),
+        layouts=dict.fromkeys(("k", "v"), ("padded outer axes", "expanded")),
+        refuses=(ValueError,),
         inplace=frozenset(CACHES),
         program=program_of_slot,
     )
