@@ -27,7 +27,8 @@ class Launch:
     of what); `misalign` shifts every tensor's start by that many elements from a 256-byte boundary;
     `row_padding` puts that many foreign elements between the rows of tensors a spec calls strided;
     `config` picks, modulo their number, one of an autotuned kernel's configurations, which are never
-    chosen by timing.
+    chosen by timing; `layout` picks one of those that a spec allows for each tensor (`harness.layouts`),
+    0 leaves all dense.
     """
 
     num_warps: int = 4
@@ -36,6 +37,7 @@ class Launch:
     misalign: int = 0
     row_padding: int = 0
     config: int = 0
+    layout: int = 0
 
     def __post_init__(self) -> None:
         """ValueError for a configuration that no kernel can be launched with."""
@@ -68,7 +70,7 @@ class Case(Protocol):
         """The kernel's input tensors by name: the same bits on every device and torch version.
 
         The launcher gets copies with the strides of these (transposed, expanded, every second element ...);
-        rows of dense ones lie as `launch` says.
+        dense ones lie as `launch` says.
         """
         ...
 
@@ -161,7 +163,8 @@ def encode(case: Any) -> dict[str, Any]:
 def decode(kind: type[CaseT], plain: Any) -> CaseT:
     """The case of type `kind` described by `plain`; strict, so that a damaged record never half-loads.
 
-    Raises UsageError naming the field that is missing, foreign or of the wrong type.
+    A launch may lack what records of earlier versions do not tell (`_LATER`). Raises UsageError naming the
+    field that is missing, foreign or of the wrong type.
     """
     try:
         case = msgspec.convert(plain, type=kind, strict=True)
@@ -173,6 +176,12 @@ def decode(kind: type[CaseT], plain: Any) -> CaseT:
     return case
 
 
+# What launches have, and the fields that were added after records were first kept: a record without one of
+# these has its default.
+_LAUNCH = frozenset(field.name for field in dataclasses.fields(Launch))
+_LATER = frozenset({"layout"})
+
+
 def _difference(known: Any, plain: Any, path: str) -> str:
     """How `plain` differs from what it was read as, naming the first field; "" when it does not."""
     if isinstance(known, dict) and isinstance(plain, dict):
@@ -180,6 +189,8 @@ def _difference(known: Any, plain: Any, path: str) -> str:
             where = f"{path}.{name}".lstrip(".")
             if name not in known:
                 return f"field {where!r} is unknown to this version"
+            if name not in plain and name in _LATER and known.keys() == _LAUNCH:
+                continue
             if name not in plain:
                 return f"field {where!r} is missing"
             found = _difference(known[name], plain[name], where)

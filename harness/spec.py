@@ -39,12 +39,14 @@ from bitproof.harness.declarations import (
 from bitproof.harness.errors import SpecError, describe
 from bitproof.harness.fields import (
     inspect_choice,
+    inspect_choices,
     inspect_count,
     inspect_function,
     inspect_names,
     inspect_tuple,
     show,
 )
+from bitproof.harness.layouts import LAYOUTS, Layout
 from bitproof.harness.targets.families import LANES
 from bitproof.harness.targets.hazards import HAZARDS
 from bitproof.harness.vocabulary import CHECKS
@@ -91,6 +93,8 @@ class KernelSpec:
     reproducible  the bitwise claim
     invariances   relations that hold bit for bit
     strided       input tensors whose rows may be apart in memory (2-D or more, last axis dense)
+    layouts       for an input tensor, the layouts that its launcher takes beyond dense and `strided`, which
+                  is short for "padded rows" (see `harness.layouts`)
     inplace       input tensors that the kernel writes; all others must come back untouched
     corners       cases at far ends of the contract that `cases` hardly ever draws, cheap and few: every
                   search for a disagreement judges all of them, after those that it draws
@@ -121,6 +125,7 @@ class KernelSpec:
     dtypes: Callable[[Tensors, Params], Mapping[str, torch.dtype]] | None = None
     invariances: tuple[Invariance, ...] = ()
     strided: frozenset[str] = frozenset()
+    layouts: Mapping[str, tuple[Layout, ...]] = field(default_factory=dict)
     inplace: frozenset[str] = frozenset()
     corners: tuple[Case, ...] = ()
     refuses: tuple[type[Exception], ...] = ()
@@ -155,6 +160,14 @@ class KernelSpec:
         launch = params.get("launch", Launch())
         assert isinstance(launch, Launch)
         return launch
+
+    def allowed_layouts(self) -> dict[str, tuple[Layout, ...]]:
+        """For each tensor that may lie otherwise than dense, how: by `strided` and by `layouts`."""
+        rows: dict[str, tuple[Layout, ...]] = dict.fromkeys(self.strided, ("padded rows",))
+        return {
+            name: tuple(dict.fromkeys((*rows.get(name, ()), *self.layouts.get(name, ()))))
+            for name in sorted({*rows, *self.layouts})
+        }
 
     def left_out(self, params: Params) -> frozenset[str]:
         """The outputs that the configuration `params` leaves unwritten."""
@@ -241,6 +254,16 @@ def _inspect_launches(field: str, value: object) -> Iterator[str]:
         yield from inspect_count(f"{field}[{lane!r}]", count, 1)
 
 
+def _inspect_layouts(field: str, value: object) -> Iterator[str]:
+    if not isinstance(value, Mapping):
+        yield f"{field} must be a dict of layouts by tensor, got {show(value)}"
+        return
+    for name, names in value.items():
+        if not isinstance(name, str):
+            yield f"{field} must be a dict of layouts by tensor, got {show(name)} for a tensor's name"
+        yield from inspect_choices(f"{field}[{name!r}]", names, LAYOUTS)
+
+
 _RUN = "(tensors, params) -> outputs"
 _maybe = partial(inspect_function, optional=True)
 _names = partial(inspect_names, what="names of tensors")
@@ -257,6 +280,7 @@ _FIELDS: dict[str, Callable[[str, Any], Iterator[str]]] = {
     "dtypes": partial(_maybe, signature="(tensors, params) -> the type of each output"),
     "invariances": partial(inspect_tuple, kind=Invariance),
     "strided": _names,
+    "layouts": _inspect_layouts,
     "inplace": _names,
     "corners": partial(inspect_tuple, kind=Case),
     "refuses": _inspect_refuses,
@@ -294,6 +318,15 @@ def _compare_outputs(spec: KernelSpec) -> Iterator[str]:
             if output not in spec.bounds:
                 known = ", ".join(spec.bounds)
                 yield f"{where} names {output!r}, which has no bound: there are {known}"
+
+
+def _compare_layouts(spec: KernelSpec) -> Iterator[str]:
+    for name in sorted(spec.inplace & set(spec.layouts)):
+        if "expanded" in spec.layouts[name]:
+            yield (
+                f"layouts lets {name!r} be expanded, and inplace says that it is written: elements that "
+                "share memory cannot be, leave one of the two out"
+            )
 
 
 def _compare_shown(spec: KernelSpec) -> Iterator[str]:
@@ -334,4 +367,5 @@ _RELATIONS: tuple[tuple[tuple[str, ...], Callable[[KernelSpec], Iterator[str]]],
     (("faults", "reproducible"), _compare_shown),
     (("case", "corners", "refusals"), _compare_cases),
     (("refuses", "refusals"), _compare_refusals),
+    (("layouts", "inplace"), _compare_layouts),
 )

@@ -3,12 +3,18 @@
 A spec has no schema of its inputs, but its strategy draws them: captured tensors must be like some
 drawn case, with the same names, dtypes and dimensions, and with sizes equal wherever they are equal in
 every drawn case. Parameters and launch are those of the simplest case unless given.
+
+A safetensors file holds dense tensors. Strides that they had are text in its metadata, under "strides:NAME":
+
+    save_file({name: x.contiguous() for name, x in dump.items()}, "dump.safetensors",
+              metadata={f"strides:{name}": str(list(x.stride())) for name, x in dump.items()})
 """
 
 from __future__ import annotations
 
 import hashlib
 import itertools
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +27,9 @@ from torch import Tensor
 
 from bitproof.harness import case as cases
 from bitproof.harness.case import Inputs, Launch
+from bitproof.harness.data import bits
 from bitproof.harness.errors import UsageError, one_line
+from bitproof.harness.lanes.arena import fill
 from bitproof.harness.lanes.base import parameters
 from bitproof.harness.report import files
 from bitproof.harness.report.records import Captured
@@ -30,6 +38,9 @@ from bitproof.harness.spec import KernelSpec
 
 _DRAWN = 64
 _LAUNCH = "launch"
+_STRIDES = "strides:"
+# Bytes that a tensor may span where its strides leave gaps.
+_MOST = 64 << 30
 # What an oracle raises of tensors and parameters that no caller may pass, checked or not.
 _UNFIT = (ValueError, TypeError, LookupError, ArithmeticError, RuntimeError)
 
@@ -56,13 +67,16 @@ def load(
     `params` overrides parameters of the simplest case by name, `{"launch": {...}}` fields of its launch.
     Raises UsageError naming the tensor or parameter that does not fit and what would.
     """
-    tensors = _read(path)
+    tensors, strides = _read(path)
     like = schema(spec)
     _hold(tensors, like, f"{path} does not fit kernel {spec.name!r}")
     plain = _params(params, like, spec)
     launch = cases.decode(Launch, plain[_LAUNCH])
     inputs = Inputs(
-        tensors={name: tensor.to(device) for name, tensor in tensors.items()},
+        tensors={
+            name: _laid(path, name, tensor.to(device), strides.get(name))
+            for name, tensor in tensors.items()
+        },
         params={name: value for name, value in plain.items() if name != _LAUNCH},
         launch=launch,
     )
@@ -140,14 +154,57 @@ def _equal(drawn: list[dict[str, Tensor]]) -> Iterator[tuple[Axis, Axis]]:
             yield one, other
 
 
-def _read(path: Path) -> dict[str, Tensor]:
+def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """The tensors by name, and the strides that the file's metadata tells of some, as text."""
     try:
         tensors: dict[str, Tensor] = safetensors.torch.load_file(path)
+        with safetensors.safe_open(path, "pt") as file:
+            metadata: dict[str, str] = file.metadata() or {}
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror or error}") from error
     except (safetensors.SafetensorError, KeyError, ValueError) as error:
         raise UsageError(f"{path} is not a safetensors file that torch reads: {error}") from error
-    return tensors
+    told = {
+        key.removeprefix(_STRIDES): text
+        for key, text in metadata.items()
+        if key.startswith(_STRIDES)
+    }
+    for name in sorted(set(told) - set(tensors)):
+        raise UsageError(
+            f"{path} tells strides of {name!r}, but has no such tensor, only {_listed(tensors)}"
+        )
+    return tensors, told
+
+
+def _laid(path: Path, name: str, tensor: Tensor, told: str | None) -> Tensor:
+    """`tensor` with the strides that `told` gives in elements, dense for None.
+
+    UsageError for what is no list of strides, and where elements of different values would share memory.
+    """
+    if told is None:
+        return tensor
+    where = f"{path}: the strides of {name!r} are {told!r}"
+    try:
+        strides: Any = json.loads(told)
+    except ValueError:
+        strides = None
+    if not isinstance(strides, list) or not all(
+        type(step) is int and step >= 0 for step in strides
+    ):
+        raise UsageError(f'{where}, they must be a list of integers from 0 upwards, as "[4096, 1]"')
+    if len(strides) != tensor.ndim:
+        raise UsageError(f"{where}, but its shape is {list(tensor.shape)}: give one for each axis")
+    if not tensor.numel():
+        return tensor
+    extent = 1 + sum((n - 1) * step for n, step in zip(tensor.shape, strides, strict=True))
+    if extent * tensor.element_size() > _MOST:
+        raise UsageError(f"{where}: it would span {extent} elements, which no memory here can hold")
+    laid = torch.empty(extent, dtype=tensor.dtype, device=tensor.device)
+    laid = laid.as_strided(tensor.shape, strides)
+    fill(bits(laid), bits(tensor))
+    if not torch.equal(bits(laid), bits(tensor)):
+        raise UsageError(f"{where}: elements of different values would share memory")
+    return laid
 
 
 def _hold(tensors: Mapping[str, Tensor], like: Schema, where: str) -> None:

@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from bitproof.harness.data import INTEGER_OF_SIZE, bits
+from bitproof.harness.layouts import dense_strides, padded_rows
 
 GUARD = 16384
 _ALIGN = 256
@@ -64,7 +65,7 @@ class Arena:
     ) -> Tensor:
         """A tensor in fresh poison; `strides` in elements (dense by default), start off by `misalign`."""
         size = dtype.itemsize
-        strides = _dense(shape) if strides is None else strides
+        strides = dense_strides(shape) if strides is None else strides
         extent = (
             0 if 0 in shape else 1 + sum((n - 1) * s for n, s in zip(shape, strides, strict=True))
         )
@@ -86,18 +87,26 @@ class Arena:
         return torch.full((total,), self.poison, dtype=torch.uint8, device=self.device)
 
     def place(
-        self, name: str, tensor: Tensor, *, misalign: int = 0, row_padding: int = 0
+        self,
+        name: str,
+        tensor: Tensor,
+        *,
+        strides: tuple[int, ...] | None = None,
+        misalign: int = 0,
+        row_padding: int = 0,
     ) -> Tensor:
-        """A copy of `tensor` between guard bands, with the strides it has.
+        """A copy of `tensor` between guard bands, with `strides` (in elements) or those it has.
 
-        Rows of a dense one are `row_padding` elements further apart.
+        Rows of a dense one without are `row_padding` elements further apart.
         """
         shape = tuple(tensor.shape)
-        strides = _padded(shape, row_padding) if tensor.is_contiguous() else tuple(tensor.stride())
+        if strides is None:
+            dense = tensor.is_contiguous()
+            strides = padded_rows(shape, row_padding) if dense else tuple(tensor.stride())
         view = self.reserve(
             name, shape, tensor.dtype, strides=strides, misalign=misalign, poisoned=False
         )
-        _fill(bits(view), bits(tensor))
+        fill(bits(view), bits(tensor))
         return view
 
     def inputs(self) -> list[Tensor]:
@@ -224,21 +233,6 @@ def _element_bytes(tensor: Tensor) -> Tensor:
     return flat.view(torch.uint8).reshape(*tensor.shape, tensor.element_size())
 
 
-def _dense(shape: tuple[int, ...]) -> tuple[int, ...]:
-    strides: list[int] = []
-    step = 1
-    for extent in reversed(shape):
-        strides.append(step)
-        step *= max(extent, 1)
-    return tuple(reversed(strides))
-
-
-def _padded(shape: tuple[int, ...], row_padding: int) -> tuple[int, ...]:
-    if row_padding == 0 or len(shape) < 2:
-        return _dense(shape)
-    return (*(s // max(shape[-1], 1) * (shape[-1] + row_padding) for s in _dense(shape)[:-1]), 1)
-
-
 def _byte_offset(block: Block) -> int:
     return block.view.data_ptr() - block.buffer.data_ptr() if block.view.numel() else GUARD
 
@@ -248,10 +242,10 @@ def _clear_own(after: Tensor, view: Tensor) -> None:
     size = view.element_size()
     strides = tuple(s * size for s in view.stride())
     own = after.as_strided((*view.shape, size), (*strides, 1), after.storage_offset())
-    _fill(own, torch.zeros((), dtype=after.dtype, device=after.device).expand(own.shape))
+    fill(own, torch.zeros((), dtype=after.dtype, device=after.device).expand(own.shape))
 
 
-def _fill(view: Tensor, values: Tensor) -> None:
+def fill(view: Tensor, values: Tensor) -> None:
     """Copy `values` of the view's shape into it; elements that share memory hold the same value."""
     repeated = [axis for axis, step in enumerate(view.stride()) if step == 0 and view.shape[axis]]
     for axis in repeated:  # an expanded axis is one element in memory

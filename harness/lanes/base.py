@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from bitproof.harness import layouts
 from bitproof.harness.case import Inputs
 from bitproof.harness.compiling.launch import KernelLaunch
 from bitproof.harness.data import bits
@@ -122,10 +123,12 @@ class Lane(Protocol):
 def placed(spec: KernelSpec, inputs: Inputs, arena: Arena) -> dict[str, Tensor]:
     """Guarded copies of the input tensors, laid out as the case's launch asks."""
     launch = inputs.launch
+    laid = layouts.lay(spec.allowed_layouts(), launch.layout, inputs.tensors)
     return {
         name: arena.place(
             name,
             tensor,
+            strides=laid.get(name),
             misalign=launch.misalign,
             row_padding=launch.row_padding if name in spec.strided else 0,
         )

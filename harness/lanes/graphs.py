@@ -11,7 +11,7 @@ from torch import Tensor
 
 from bitproof.harness.case import Inputs
 from bitproof.harness.data import bits
-from bitproof.harness.lanes.arena import Arena
+from bitproof.harness.lanes.arena import Arena, fill
 from bitproof.harness.lanes.autotune import configured
 from bitproof.harness.lanes.base import (
     Uncapturable,
@@ -78,7 +78,7 @@ def _first(error: BaseException) -> BaseException:
 
 def _fill(tensors: Mapping[str, Tensor], inputs: Inputs) -> None:
     for name, tensor in tensors.items():
-        bits(tensor).copy_(bits(inputs.tensors[name]))
+        fill(bits(tensor), bits(inputs.tensors[name]))
 
 
 @contextlib.contextmanager

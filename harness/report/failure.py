@@ -6,8 +6,12 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
-from bitproof.harness.case import Inputs
+import torch
+
+from bitproof.harness import layouts
+from bitproof.harness.case import Inputs, build
 from bitproof.harness.outcomes import Findings
+from bitproof.harness.spec import KernelSpec
 from bitproof.harness.subjects.discovery import Found
 
 
@@ -22,11 +26,13 @@ def describe(
     """The whole report of one failing case, ending with the command that replays it."""
     planted = f" with planted fault {found.fault!r}" if found.fault else ""
     title = f"{found.spec.name}{planted}: {check} {findings.outcome}"
+    laid = describe_layouts(found.spec, inputs)
     where = "  ".join(f"{name} {value}" for name, value in versions.items() if value)
     lines = [
         title,
         *findings.text.splitlines(),
         f"case      {describe_inputs(inputs)}",
+        *([f"layout    {', '.join(laid)}"] if laid else []),
         f"versions  {where}",
         f"replay    bitproof replay {record}",
     ]
@@ -39,6 +45,16 @@ def describe_inputs(inputs: Inputs) -> str:
         shapes = ", ".join(f"{name} {tuple(t.shape)}" for name, t in sorted(inputs.tensors.items()))
         return f"captured tensors: {shapes}"
     return abridge(inputs.case)
+
+
+def describe_layouts(spec: KernelSpec, inputs: Inputs) -> tuple[str, ...]:
+    """The layouts of inputs in words; of those judged in another process, built once more."""
+    if not inputs.launch.layout:
+        return ()
+    tensors = inputs.tensors
+    if not tensors and inputs.case is not None:
+        tensors = build(inputs.case, torch.device("cpu")).tensors
+    return layouts.describe(spec.allowed_layouts(), inputs.launch.layout, tensors)
 
 
 def abridge(value: Any) -> str:

@@ -21,11 +21,13 @@ from bitproof.harness.case import Case, Inputs, Scale, build, covered
 from bitproof.harness.errors import SpecError, one_line
 from bitproof.harness.lanes.base import Lane
 from bitproof.harness.outcomes import Finding, Findings, Outcome
+from bitproof.harness.report.failure import describe_layouts
 from bitproof.harness.report.summary import Entry
 from bitproof.harness.search import draws, profiles
 from bitproof.harness.search.configurations import find_missing_cases
 from bitproof.harness.search.draws import STEADY, strategy_of
 from bitproof.harness.search.far_rows import find_far_case
+from bitproof.harness.search.laid_out import find_laid_cases
 from bitproof.harness.spec import KernelSpec
 
 
@@ -114,7 +116,7 @@ _FURTHER = 200
 # Passing cases that are judged again in each autotune configuration not met.
 _RETUNED = 2
 
-# Cases among which one is looked for that has rows to move apart.
+# Cases among which some are looked for that have rows to move apart, and axes to lay out otherwise.
 _FAR_AMONG = 40
 
 Execute = Callable[[Case], tuple[Inputs, Findings]]
@@ -223,6 +225,8 @@ def search(
         if result.findings is None:
             result.outcomes[findings.outcome] += 1
             result.covered.update(covered(case))
+            if case.launch.layout:
+                result.covered.update(describe_layouts(spec, inputs))
             if findings.reason:
                 result.reasons.add(findings.reason)
             for name, value in findings.measures.items():
@@ -278,12 +282,14 @@ def search(
 
 
 def _find_far_cases(spec: KernelSpec) -> Iterator[Case]:
-    """The spec's corners, the cases of its refusals, and one with rows far apart where it has such inputs."""
+    """The spec's corners, its refusals' cases, some for the layouts it allows, and one with rows far apart."""
     cases = list(spec.corners)
     cases += [refusal.case for refusal in spec.refusals if refusal.case not in cases]
     yield from (case for place, case in enumerate(cases) if case not in cases[:place])
-    if spec.strided:
-        far = find_far_case(spec, draw_cases(spec, _FAR_AMONG))
+    if spec.strided or spec.layouts:
+        found = draw_cases(spec, _FAR_AMONG)
+        yield from find_laid_cases(spec, found)
+        far = find_far_case(spec, found)
         if far is not None:
             yield far
 

@@ -13,11 +13,18 @@ from bitproof.harness.case import Launch
 # often; together they have every number of warps and stages.
 _CONFIGURATIONS = ((4, 2, 0), (1, 1, 1), (8, 3, 2), (2, 4, 0))
 
+# Numbers of layouts, dense ones twice as often as all others together.
+_LAYOUTS = (*(0,) * 64, *range(1, 33))
+
 
 @cache
 @st.composite
-def launches(draw: Any, blocks: tuple[int, ...], *, strided: bool = False) -> Launch:
+def launches(
+    draw: Any, blocks: tuple[int, ...], *, strided: bool = False, layouts: bool = False
+) -> Launch:
     """A `Launch` with one of `blocks` (the first is the default), aligned or not, rows padded or not.
+
+    With `layouts`, one in three lays tensors as their spec allows.
 
     Shrinks toward four warps, the first block, aligned and dense tensors.
     """
@@ -28,6 +35,7 @@ def launches(draw: Any, blocks: tuple[int, ...], *, strided: bool = False) -> La
         block=blocks[block % len(blocks)],
         misalign=draw(st.sampled_from((0, 0, 1, 3))),
         row_padding=draw(st.sampled_from((0, 0, 5, 16))) if strided else 0,
+        layout=draw(st.sampled_from(_LAYOUTS)) if layouts else 0,
     )
 
 

@@ -134,6 +134,7 @@ class Operands:
         t, hv = len(self.q), self.value_heads
         vectors = {"b": (t, hv, self.keys), "w": (t, hv, self.values)}
         beta = {"beta": (t, hv)}
+        self._require("q", self.q, tuple(self.q.shape), self.q.dtype)
         self._require("k", self.k, (t, self.heads, self.keys), self.q.dtype)
         self._require("v", self.v, (t, hv, self.values), self.q.dtype)
         self._require("g", self.g, (t, hv, self.keys))

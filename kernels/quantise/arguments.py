@@ -58,6 +58,20 @@ def quantised(
     }
 
 
+def require_dense_rows(**tensors: Tensor) -> None:
+    """ValueError, naming the tensor, where the elements of a row are apart in memory."""
+    for name, tensor in tensors.items():
+        if tensor.numel() and tensor.shape[-1] > 1 and tensor.stride(-1) != 1:
+            raise ValueError(f"{name} must be dense along its last axis: pass {name}.contiguous()")
+
+
+def require_dense(**tensors: Tensor) -> None:
+    """ValueError, naming the tensor, where one is not contiguous."""
+    for name, tensor in tensors.items():
+        if not tensor.is_contiguous():
+            raise ValueError(f"{name} must be contiguous: pass {name}.contiguous()")
+
+
 def launch_groups(
     kernel: Any, x: Tensor, *others: Tensor, group: int, launch: Launch, **constants: Any
 ) -> None:
@@ -66,11 +80,12 @@ def launch_groups(
     It gets x and the `others`, then the stride of rows, K, the number of groups in all and in a row, and
     as constants GROUP, TILE (the groups of a program) and `constants`.
 
-    ValueError as from `quantised`.
+    ValueError as from `quantised`, and where a row is not dense.
     """
     require_matrix(x, group)
     if not x.numel():
         return
+    require_dense_rows(x=x)
     rows, columns = x.shape
     per_row = triton.cdiv(columns, group)
     tile = groups_per_program(launch, group)

@@ -1,7 +1,7 @@
 """Conversions of fp32, bf16 and fp16 to e4m3, e5m2, bf16 and fp16.
 
 `cast_*` are Triton's own `.to`; `round_e4m3` rounds on the e4m3 grid in fp32 arithmetic first. All are
-elementwise over a vector, one program for `launch.block` elements.
+elementwise over a dense vector, one program for `launch.block` elements; ValueError for any other.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from torch import Tensor
 
 from bitproof.harness.case import Launch
 from bitproof.harness.spec import Params, Tensors
-from bitproof.kernels.quantise.arguments import options, require_floats
+from bitproof.kernels.quantise.arguments import options, require_dense, require_floats
 from bitproof.kernels.quantise.e4m3_rounding import to_e4m3
 
 
@@ -55,6 +55,7 @@ def rounded(tensors: Tensors, params: Params) -> dict[str, Tensor]:
 
 def _elementwise(kernel: Any, x: Tensor, to: torch.dtype, launch: Launch) -> dict[str, Tensor]:
     require_floats("x", x, 1)
+    require_dense(x=x)
     y = torch.empty(x.shape, dtype=to, device=x.device)
     if x.numel():
         grid = (triton.cdiv(x.numel(), launch.block),)

@@ -18,6 +18,8 @@ from bitproof.kernels.quantise.arguments import (
     CACHES,
     groups_per_program,
     options,
+    require_dense,
+    require_dense_rows,
     require_floats,
 )
 from bitproof.kernels.quantise.e4m3_rounding import saturate, to_e4m3
@@ -132,6 +134,8 @@ def kv_store(tensors: Tensors, params: Params) -> dict[str, Tensor]:
     k, v, launch = tensors["k"], tensors["v"], params["launch"]
     _require(k, v, tensors)
     caches = {name: tensors[name] for name in CACHES}
+    require_dense_rows(k=k, v=v)
+    require_dense(indices=tensors["indices"], **caches)
     tokens, heads, dim = k.shape
     per_head = triton.cdiv(dim, BLOCK)
     count = tokens * heads * per_head

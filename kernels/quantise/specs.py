@@ -11,6 +11,7 @@ from torch import Tensor
 
 from bitproof.harness.bounds import exact_bits
 from bitproof.harness.invariances import negated, row_alone, rows_permuted, scaled
+from bitproof.harness.layouts import Layout
 from bitproof.harness.spec import (
     Bitwise,
     Elementwise,
@@ -100,6 +101,8 @@ ROUND_E4M3 = _elementwise("round_e4m3", "e4m3", rounded, faults.ROUND_E4M3, lowe
 
 _MATRIX = MatrixCase(rows=3, columns=6)
 _PAIRS = dataclasses.replace(_MATRIX, group=32, packed=2)
+# Rows any stride apart, none at all included.
+_ROWS_SHARED: dict[str, tuple[Layout, ...]] = {"x": ("expanded",)}
 
 PER_TENSOR_STATIC = KernelSpec(
     name="per_tensor_static",
@@ -122,6 +125,7 @@ PER_TENSOR_STATIC = KernelSpec(
         scaled("x", ["y"], {}, along=["scale"]),
     ),
     strided=frozenset({"x"}),
+    layouts=_ROWS_SHARED,
     program=program_of_group,
 )
 
@@ -135,7 +139,7 @@ _groups = partial(
     strided=frozenset({"x"}),
     program=program_of_group,
 )
-_codes = partial(_groups, bounds={"y": exact_bits(), "scale": exact_bits()})
+_codes = partial(_groups, bounds={"y": exact_bits(), "scale": exact_bits()}, layouts=_ROWS_SHARED)
 
 PER_TOKEN_GROUP = _codes(
     name="per_token_group",
@@ -218,6 +222,7 @@ def _kv_store(kind: Literal["int8", "fp8"]) -> KernelSpec:
             invariances.exchanged(),
         ),
         strided=frozenset({"k", "v"}),
+        layouts=dict.fromkeys(("k", "v"), ("padded outer axes", "expanded")),
         inplace=frozenset(CACHES),
         program=program_of_slot,
     )

@@ -87,9 +87,11 @@ def ue8m0_inplace(tensors: Tensors, params: Params) -> dict[str, Tensor]:
     """x [M, K] fp32, bf16 or fp16, rows any stride apart -> the same tensor, quantised and dequantised.
 
     The element y * 2^e is rounded to x's type and saturates at its largest finite value. ValueError as for
-    `ue8m0_group`.
+    `ue8m0_group`, and where rows share memory.
     """
     x = tensors["x"]
+    if x.shape[0] > 1 and x.stride(0) < x.shape[1]:
+        raise ValueError("x is written in place, but its rows share memory: pass x.contiguous()")
     largest = formats.of_dtype(x.dtype).largest
     launch_groups(_round_trip, x, group=params["group"], launch=params["launch"], LIMIT=largest)
     return {"x": x}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -77,6 +78,18 @@ def test_a_damaged_case_names_the_field(change: dict[str, Any], message: str) ->
     """A value of another type, a foreign field, a field left out: one sentence that names it."""
     with pytest.raises(UsageError, match=message):
         cases.decode(Whole, {**json.loads(json.dumps(PLAIN)), **change})
+
+
+def test_a_record_from_before_layouts_still_replays() -> None:
+    """Its launch has the dense layout; what every record has told since the first must be there."""
+    path = Path(__file__).parent / "record_without_layout.json"
+    plain = json.loads(path.read_text(encoding="utf-8"))["case"]
+    assert "layout" not in plain["launch"]
+    case = cases.decode(RowsCase, plain)
+    assert case == RowsCase(rows=2, columns=3, seed=1, launch=Launch(misalign=1, row_padding=5))
+    del plain["launch"]["config"]
+    with pytest.raises(UsageError, match=r"field 'launch\.config' is missing"):
+        cases.decode(RowsCase, plain)
 
 
 @pytest.mark.parametrize("name", sorted(PLAIN))

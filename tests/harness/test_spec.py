@@ -56,6 +56,7 @@ def test_a_sound_spec_has_no_mistakes() -> None:
         elementwise=Elementwise(input="x", output="y", format="bf16"),
         strided=frozenset({"x"}),
         corners=(CASE,),
+        layouts={"x": ("transposed",)},
         refuses=(ValueError,),
         refusals=(_REFUSAL,),
         must_not_recompile=lambda inputs: (),
@@ -78,6 +79,19 @@ def test_a_sound_spec_has_no_mistakes() -> None:
         ({"case": int}, r"case must be the dataclass of the cases, got <class 'int'> \(type\)"),
         ({"cases": 3}, r"cases must be a function \(\) or \(scale\) -> strategy of cases, got 3"),
         ({"oracle": {}}, r"oracle must be a function .* got \{\} \(dict\)"),
+        ({"layouts": ("transposed",)}, "layouts must be a dict of layouts by tensor, got"),
+        (
+            {"layouts": {"x": "transposed"}},
+            r"layouts\['x'\] must be a tuple of str, got 'transposed': write \('transposed',\)",
+        ),
+        (
+            {"layouts": {"x": ("transposd",)}},
+            r"layouts\['x'\] names 'transposd': choose from padded rows, padded outer axes, every",
+        ),
+        (
+            {"layouts": {"x": ("expanded",)}, "inplace": frozenset({"x"})},
+            "layouts lets 'x' be expanded, and inplace says that it is written: elements that share",
+        ),
         ({"bounds": {}}, r"bounds must be a dict with a bound for each output, got \{\} \(dict\)"),
         (
             {"bounds": exact_bits()},

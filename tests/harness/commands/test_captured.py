@@ -15,6 +15,8 @@ from bitproof.harness.case import Launch
 from bitproof.harness.commands import captured
 from bitproof.harness.commands.captured import load, restore
 from bitproof.harness.errors import UsageError
+from bitproof.harness.lanes import base
+from bitproof.harness.lanes.arena import Arena
 from bitproof.harness.spec import KernelSpec
 from tests.harness import plain
 
@@ -192,3 +194,50 @@ def test_the_schema_of_a_spec_is_what_its_strategy_draws() -> None:
     assert like.dtypes["a"] == {torch.float16, torch.float32}
     assert like.dimensions == {"a": {2}, "b": {1}, "c": {1}}
     assert like.equal == ((("a", 1), ("b", 0)),)
+
+
+def _with_strides(folder: Path, **strides: str) -> Path:
+    """A file of a [4, 3] with four equal rows and b [3], with those texts as strides."""
+    path = folder / "laid.safetensors"
+    a = torch.tensor([1.0, 2.0, 3.0]).expand(4, 3).contiguous()
+    metadata = {f"strides:{name}": text for name, text in strides.items()}
+    save_file({"a": a, "b": torch.arange(3.0)}, path, metadata=metadata)
+    return path
+
+
+@pytest.mark.parametrize("strides", [(1, 4), (0, 1), (100, 7), (3, 1)])
+def test_captured_tensors_lie_as_the_file_tells(tmp_path: Path, strides: tuple[int, int]) -> None:
+    """Transposed, expanded, apart on both axes or dense: the launcher sees these strides and values."""
+    path = _with_strides(tmp_path, a=str(list(strides)))
+    inputs, source = load(path, SPEC, CPU, {})
+    assert inputs.tensors["a"].stride() == strides
+    assert inputs.tensors["a"].tolist() == [[1.0, 2.0, 3.0]] * 4
+    assert inputs.tensors["b"].is_contiguous()
+    placed = base.placed(SPEC, inputs, Arena(device=CPU, poison=0xFF))
+    assert placed["a"].stride() == strides
+    assert torch.equal(placed["a"], inputs.tensors["a"])
+    assert restore(source, SPEC, CPU, beside=tmp_path).tensors["a"].stride() == strides
+
+
+@pytest.mark.parametrize(
+    ("strides", "said"),
+    [
+        (
+            {"a": "[1"},
+            "the strides of 'a' are '\\[1', they must be a list of integers from 0 upwards",
+        ),
+        ({"a": "[1.0, 3]"}, "they must be a list of integers from 0 upwards"),
+        ({"a": "[-3, 1]"}, "they must be a list of integers from 0 upwards"),
+        ({"a": "[1]"}, r"but its shape is \[4, 3\]: give one for each axis"),
+        ({"a": "[1, 1]"}, "elements of different values would share memory"),
+        ({"b": "[0]"}, "elements of different values would share memory"),
+        ({"a": f"[{1 << 60}, 1]"}, "which no memory here can hold"),
+        ({"d": "[1]"}, "tells strides of 'd', but has no such tensor, only 'a', 'b'"),
+    ],
+)
+def test_strides_that_do_not_fit_are_named(
+    tmp_path: Path, strides: dict[str, str], said: str
+) -> None:
+    """One sentence for what is no list, too short, a name that is not there, or overlaps."""
+    with pytest.raises(UsageError, match=said):
+        load(_with_strides(tmp_path, **strides), SPEC, CPU, {})

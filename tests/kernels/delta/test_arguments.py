@@ -162,6 +162,7 @@ REFUSED: dict[str, tuple[DeltaCase, dict[str, Any], str]] = {
         {"dt_bias": zeros(64, dtype=F32)},
         "dt_bias must have shape (4, 16), it has (64,)",
     ),
+    "queries with gaps": (CASE, {"q": zeros(6, 2, 32)[..., ::2]}, "q must be contiguous"),
     "rows with gaps": (CASE, {"v": zeros(6, 4, 16)[..., ::2]}, "v must be contiguous"),
 }
 
