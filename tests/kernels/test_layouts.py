@@ -36,6 +36,20 @@ def test_a_kernel_holds_under_what_its_spec_allows(spec) -> None:
         assert found.outcome in (Outcome.PASSED, Outcome.NOT_DEMONSTRATED), (laid, found)
 
 
+@pytest.mark.parametrize("spec", LAID, ids=lambda spec: spec.name)
+def test_a_kernel_holds_where_rows_are_one_row_in_memory(spec) -> None:
+    """No drawn case has equal rows throughout: the first row of each tensor is expanded."""
+    lane = lanes.present()
+    for case in falsify.draw_cases(spec, 4):
+        inputs = build(case, lane.device)
+        first = {name: inputs.tensors[name][:1] for name in spec.layouts}
+        inputs = inputs.replace(
+            **{name: row.expand(inputs.tensors[name].shape) for name, row in first.items()}
+        )
+        found = checks.run("agreement", spec, inputs, lane)
+        assert found.outcome in (Outcome.PASSED, Outcome.NOT_DEMONSTRATED), (case, found)
+
+
 @pytest.mark.parametrize("spec", BUILT_IN, ids=lambda spec: spec.name)
 def test_any_other_layout_is_refused_or_right(spec) -> None:
     """No kernel answers wrongly for a tensor that lies as its contract does not say."""
