@@ -282,7 +282,7 @@ def search(
 
 
 def _find_far_cases(spec: KernelSpec) -> Iterator[Case]:
-    """The spec's corners, its refusals' cases, some for the layouts it allows, and one with rows far apart."""
+    """The spec's corners, its refusals' cases, some for layouts it allows, and one with rows far apart."""
     cases = list(spec.corners)
     cases += [refusal.case for refusal in spec.refusals if refusal.case not in cases]
     yield from (case for place, case in enumerate(cases) if case not in cases[:place])
