@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from bitproof.harness.case import Inputs
 from bitproof.harness.checks.declaration import Check
 from bitproof.harness.compiling.compiler import find_refusal
@@ -35,7 +37,16 @@ def check(spec: KernelSpec, inputs: Inputs, lane: Lane) -> Findings:
         findings = [compare.attributed(one, writer) for one in findings] if writer else findings
     if not findings and not any(output.numel() for output in launched.outputs.values()):
         return Findings(outcome=Outcome.NOT_DEMONSTRATED, reason="its outputs are empty")
-    return judged(findings, worst=worst)
+    judgement = judged(findings, worst=worst)
+    if launched.launches is None:
+        return judgement
+    return replace(judgement, counts={"a kernel launched": int(bool(launched.launches))})
 
 
-CHECK = Check(name="agreement", judge=check, launches=lambda spec: 1, far=True)
+CHECK = Check(
+    name="agreement",
+    judge=check,
+    launches=lambda spec: 1,
+    far=True,
+    idle="no kernel was launched",
+)
