@@ -40,7 +40,11 @@ def check(spec: KernelSpec, inputs: Inputs, lane: Lane) -> Findings:
         found, further = compare.against_oracle(spec, tuned.outputs, inputs)
         findings = [dataclasses.replace(one, summary=f"{_TUNED}{one.summary}") for one in found]
         worst = max(worst, further)
-    return judged(findings, worst=worst)
+    judgement = judged(findings, worst=worst)
+    if launched.launches is None:
+        return judgement
+    counts = {"a kernel launched": int(bool(launched.launches))}
+    return dataclasses.replace(judgement, counts=counts)
 
 
 def _launch(spec: KernelSpec, inputs: Inputs, lane: Lane) -> Launched:
@@ -100,4 +104,11 @@ def _not_refused(spec: KernelSpec, inputs: Inputs, lane: Lane) -> list[Finding]:
 _TUNED = "after its autotuner tried other configurations on the same tensors, "
 
 
-CHECK = Check(name="agreement", judge=check, launches=lambda spec: 1, far=True, tuned=True)
+CHECK = Check(
+    name="agreement",
+    judge=check,
+    launches=lambda spec: 1,
+    far=True,
+    tuned=True,
+    idle="no kernel was launched",
+)

@@ -30,15 +30,17 @@ pytest_plugins = "pytester"
 
 RIGHT = """
 from tests.harness.plain import variant
+from tests.harness.starting import scaled_beside_a_kernel
 
-SPEC = variant(name="right")
+SPEC = variant(name="right", run=scaled_beside_a_kernel)
 """
 SEVERAL = """
 from bitproof.harness.spec import Invariance
 from tests.harness.plain import variant
+from tests.harness.starting import scaled_beside_a_kernel as run
 
 same = Invariance(name="again", transform=lambda i: i, relate=lambda o, i: o)
-SPECS = [variant(name=name, invariances=(same,)) for name in ("zeta", "alpha", "mid")]
+SPECS = [variant(name=name, run=run, invariances=(same,)) for name in ("zeta", "alpha", "mid")]
 """
 WRONG = """
 from tests.harness.plain import scaled, variant

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from bitproof.harness.spec import Fault, Params, Tensors
-from tests.harness import plain
+from tests.harness import plain, starting
 
 
 def doubled(tensors: Tensors, params: Params) -> dict[str, Tensor]:
@@ -16,6 +16,7 @@ def doubled(tensors: Tensors, params: Params) -> dict[str, Tensor]:
     x = tensors["x"]
     y = torch.empty(x.shape, dtype=x.dtype, device=x.device)
     torch.mul(x, params["factor"], out=y)
+    starting.nothing[(1,)]()
     return {"y": y}
 
 

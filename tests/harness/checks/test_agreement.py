@@ -7,12 +7,16 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from hypothesis import settings
 
 from bitproof.harness.errors import SpecError
+from bitproof.harness.lanes.interpreter.lane import InterpreterLane
 from bitproof.harness.outcomes import Outcome
+from bitproof.harness.search import falsify
 from bitproof.harness.spec import Params, Tensors
 from tests.harness.erring import after, kernel
-from tests.harness.plain import SPEC, RowsCase, checked, variant
+from tests.harness.plain import SPEC, RowsCase, checked, scaled, variant
+from tests.harness.starting import scaled_beside_a_kernel
 
 
 def test_agreement_finds_one_wrong_element() -> None:
@@ -45,3 +49,16 @@ def test_an_error_in_the_oracle_is_not_the_kernels() -> None:
 
     with pytest.raises(SpecError, match="its oracle raised IndexError in oracle"):
         checked("agreement", variant(oracle=oracle))
+
+
+@pytest.mark.parametrize(
+    ("run", "outcome"),
+    [(scaled, Outcome.NOT_DEMONSTRATED), (scaled_beside_a_kernel, Outcome.PASSED)],
+)
+def test_a_launcher_that_starts_no_kernel_demonstrates_nothing(run: Any, outcome: Outcome) -> None:
+    """On a lane that counts."""
+    quiet = settings(derandomize=True, database=None)
+    spec = variant(run=run)
+    result = falsify.search(spec, "agreement", InterpreterLane(), max_examples=3, base=quiet)
+    assert result.outcome is outcome
+    assert result.undemonstrated == ("no kernel was launched" if run is scaled else "")

@@ -209,7 +209,8 @@ def test_a_spec_with_mistakes_blocks_no_other_kernel(bitproof: Bitproof, tmp_pat
     path = tmp_path / "mistaken.py"
     path.write_text(
         "from tests.harness.plain import variant\n"
-        "GOOD = variant(name='good')\n"
+        "from tests.harness.starting import scaled_beside_a_kernel\n"
+        "GOOD = variant(name='good', run=scaled_beside_a_kernel)\n"
         "BAD = variant(name='bad', bounds={}, strided='x')\n"
     )
     assert bitproof("check", "good", "--spec", str(path), *FEW).exit_code == 0
