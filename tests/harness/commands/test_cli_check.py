@@ -219,3 +219,39 @@ def test_a_spec_with_mistakes_blocks_no_other_kernel(bitproof: Bitproof, tmp_pat
     first, *rest = bad.stderr.splitlines()
     assert first == f"bitproof: spec 'bad' ({path}) has 2 mistakes:"
     assert len(rest) == 2
+
+
+def test_check_ends_with_what_no_launch_exercised(bitproof: Bitproof, tmp_path: Path) -> None:
+    """The branch that no case takes, by file, line, function and condition."""
+    (tmp_path / "unused.py").write_text(_UNUSED)
+    result = bitproof("check", "scaled_rows", "--spec", "unused.py", "--check", "agreement", *FEW)
+    assert result.exit_code == 0
+    assert "never executed: unused.py:14 (in _scale, if NEGATE)" in result.stdout.splitlines()
+
+
+_UNUSED = """
+import torch
+import triton
+import triton.language as tl
+
+from tests.harness import plain
+
+
+@triton.jit
+def _scale(x, y, factor, n, NEGATE: tl.constexpr, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    value = tl.load(x + at, mask=at < n) * factor
+    if NEGATE:
+        value = -value
+    tl.store(y + at, value, mask=at < n)
+
+
+def run(tensors, params):
+    x = tensors["x"]
+    y = torch.empty_like(x)
+    _scale[(1,)](x, y, params["factor"], x.numel(), NEGATE=False, BLOCK=64)
+    return {"y": y}
+
+
+SPEC = plain.variant(run=run)
+"""
