@@ -30,8 +30,8 @@ def _attributed(
     poisons = (launched.arena.poison, again.arena.poison)
 
     def writer(name: str, index: tuple[int, ...]) -> str:
-        elements = (run.outputs[name][index] for run in (launched, again))
-        if bool(unwritten(*elements, poisons).any()):
+        one, other = launched.outputs[name][index], again.outputs[name][index]
+        if bool(unwritten(one, other, poisons).any()):
             return compare.NOBODY
         return again.writer(name, index) if again.writer and spec.program is None else ""
 
