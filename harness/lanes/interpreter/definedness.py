@@ -84,6 +84,7 @@ def patches() -> list[Patch]:
         "create_or": _disjoined,
         "create_dot": _multiplied,
         "create_gather": _gathered,
+        "create_histogram": _counted,
         "create_print": lambda *_: None,
     }
     return [
@@ -256,6 +257,13 @@ def _gathered(result: Any, source: Any, indices: Any) -> Numbers:
     """Every lane may take any undefined one: where the axis is not known, all of them count."""
     reached: Numbers = np.maximum(_of(indices), _of(source).max())
     return reached
+
+
+def _counted(result: Any, values: Any, mask: Any = None) -> Numbers:
+    """A value whose mask is off is not counted; one that is reaches any bin."""
+    reached = _of(values) if mask is None else np.where(mask.data, _of(values), 0)
+    found = max(int(reached.max()), int(_of(mask).max()) if mask is not None else 0)
+    return np.full(result.data.shape, found, dtype=np.int64)
 
 
 def _along_axis(rule: Callable[..., Numbers]) -> Callable[[Any], Any]:

@@ -10,7 +10,7 @@ import torch
 from bitproof.harness.case import Inputs
 from bitproof.harness.errors import Unsupported
 from bitproof.harness.lanes.arena import Arena
-from bitproof.harness.lanes.base import Graph, Launched, LaunchFailed, Variation, call
+from bitproof.harness.lanes.base import Graph, Launched, LaunchFailed, Variation, call, parameters
 from bitproof.harness.lanes.interpreter import order, overlay, passages, state
 from bitproof.harness.lanes.interpreter.frames import with_room
 from bitproof.harness.lanes.interpreter.host import answering
@@ -68,7 +68,9 @@ class InterpreterLane:
         )
         if watch is None:
             return launched
-        watch.judge_outputs([*outputs.values(), *tensors.values()])
+        left_out = spec.left_out(parameters(inputs))
+        judged = (tensor for name, tensor in outputs.items() if name not in left_out)
+        watch.judge_outputs([*judged, *tensors.values()])
 
         def writer(name: str, index: tuple[int, ...]) -> str:
             program = tuple(watch.writer(outputs[name])[index].tolist())

@@ -224,7 +224,9 @@ def test_a_program_that_waits_for_another_is_unsupported(watched, kernel):
 def test_a_kernels_own_error_is_not_unsupported(watched):
     """A kernel that is wrong fails as it does in the stock interpreter, and says on which line."""
     line = wrong_shapes.fn.__code__.co_firstlineno + 3
-    with pytest.raises(InterpreterError, match=f"incompatible.*in wrong_shapes, at .*:{line}"):
+    with pytest.raises(
+        InterpreterError, match=f"incompatible.*at .*:{line} in kernel wrong_shapes"
+    ):
         watched(wrong_shapes, torch.zeros(4))
 
 
