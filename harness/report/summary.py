@@ -82,8 +82,10 @@ def _kernel(kernel: str, entries: list[Entry]) -> list[str]:
 
 def missing(entry: Entry) -> str:
     """What a check that was not demonstrated would have had to show."""
-    said = entry.report.partition(" not demonstrated: ")[2].splitlines()
-    return said[0] if said else "; ".join(entry.reasons) or "no case was judged"
+    said = (
+        entry.report.partition(" not demonstrated: ")[2] or "; ".join(entry.reasons) or entry.report
+    )
+    return said.splitlines()[0] if said else "no case was judged"
 
 
 def write(

@@ -89,6 +89,21 @@ def test_what_nothing_exercised_is_told_over_all_kernels() -> None:
     assert sum(line.startswith("never executed") for line in told) == 1
 
 
+def test_lines_say_what_was_missing_where_something_was_not_demonstrated() -> None:
+    """The check's own words, else the reasons it met, else that nothing was judged."""
+    idle = collections.Counter({"control varied: y": 0})
+    search = _search(check="reproducibility", counts=idle)
+    assert search.outcome is Outcome.NOT_DEMONSTRATED
+    report = "scaled_rows: reproducibility not demonstrated: its control never varied"
+    told = summary.lines([search.entry(report=report)])
+    assert "  reproducibility not demonstrated: its control never varied" in told
+    none = _search(outcomes=collections.Counter(), seconds=0.0, covered=collections.Counter())
+    assert summary.missing(none.entry()) == "no case was judged"
+    assert summary.missing(
+        dataclasses.replace(none, reasons={"its outputs are empty"}).entry()
+    ) == ("its outputs are empty")
+
+
 def test_the_file_is_sorted_strict_json(tmp_path: Path) -> None:
     """With the run's lane, profile, time and versions; a worst distance of infinity is null there."""
     entries = [
