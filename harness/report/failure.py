@@ -8,6 +8,7 @@ from typing import Any
 
 from bitproof.harness.case import Inputs
 from bitproof.harness.outcomes import Findings
+from bitproof.harness.report.records import replay_command
 from bitproof.harness.subjects.discovery import Found
 
 
@@ -28,7 +29,7 @@ def describe(
         *findings.text.splitlines(),
         f"case      {describe_inputs(inputs)}",
         f"versions  {where}",
-        f"replay    bitproof replay {record}",
+        f"replay    {replay_command(record, found.reference)}",
     ]
     return "\n".join(lines)
 

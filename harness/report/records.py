@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from bitproof.harness.outcomes import Findings, Outcome
 from bitproof.harness.report import files
 from bitproof.harness.report.files import Format
 from bitproof.harness.subjects.discovery import Found, find
+from bitproof.harness.subjects.ownership import find_owner
 
 FORMAT = 1
 FOLDER = Path(".bitproof") / "failures"
@@ -63,30 +65,63 @@ def save(
 
     EnvironmentUnfit where it cannot be written.
     """
-    case = cases.encode(inputs.case) if inputs.case is not None else None
-    source = [captured.sha256, captured.params] if captured else None
-    key = json.dumps([case, source, found.fault], sort_keys=True, default=str)
-    digest = hashlib.sha256(key.encode()).hexdigest()[:12]
-    path = folder / f"{found.spec.name}-{check}-{digest}.json"
-    record = Record(
-        format=FORMAT,
+    return save_plain(
         kernel=found.spec.name,
         spec=found.reference,
+        fault=found.fault,
         check=check,
         outcome=findings.outcome,
-        case=case,
+        case=cases.encode(inputs.case) if inputs.case is not None else None,
         captured=captured,
         finding=[
             {"summary": f.summary, "lines": list(f.lines), **f.facts} for f in findings.findings
         ],
+        versions=versions,
+        folder=folder,
+    )
+
+
+def save_plain(
+    *,
+    kernel: str,
+    spec: str,
+    fault: str | None,
+    check: str,
+    outcome: Outcome,
+    case: dict[str, Any] | None,
+    finding: list[dict[str, Any]],
+    versions: dict[str, str],
+    captured: Captured | None = None,
+    folder: Path = FOLDER,
+) -> Path:
+    """`save` for a case and a finding in plain values: nothing that they name is imported."""
+    source = [captured.sha256, captured.params] if captured else None
+    key = json.dumps([case, source, fault], sort_keys=True, default=str)
+    digest = hashlib.sha256(key.encode()).hexdigest()[:12]
+    path = folder / f"{kernel}-{check}-{digest}.json"
+    record = Record(
+        format=FORMAT,
+        kernel=kernel,
+        spec=spec,
+        check=check,
+        outcome=outcome,
+        case=case,
+        captured=captured,
+        finding=finding,
         lane=versions.get("lane", ""),
         versions=versions,
-        replay=f"bitproof replay {path}",
-        fault=found.fault,
+        replay=replay_command(path, spec),
+        fault=fault,
     )
     # JSON has no infinity: msgspec writes null, where json would write what nobody can read.
     files.save(path, msgspec.json.format(msgspec.json.encode(record, enc_hook=str)) + b"\n")
     return path
+
+
+def replay_command(path: Path, spec: str) -> str:
+    """What replays the record in `path`; it names `spec` where a record alone may not have that imported."""
+    command = f"bitproof replay {shlex.quote(str(path))}"
+    return command if find_owner(spec) else f"{command} --spec {shlex.quote(spec)}"
 
 
 def load(path: Path) -> Record:
@@ -100,6 +135,17 @@ def load(path: Path) -> Record:
     return record
 
 
-def find_subject(record: Record) -> Found:
-    """The spec a record is about, found where the record says; UsageError when it is not there."""
-    return find([record.spec], [record.kernel])[0]
+def find_subject(record: Record, spec: str | None = None) -> tuple[Found, str]:
+    """The spec a record is about, found in `spec` or else where the record says, and whose code it is.
+
+    A record is data, and may come from anybody: the code that it names is imported only where it is this
+    project's, or that of an installed distribution. UsageError for any other, before anything is imported,
+    and where the spec is not there.
+    """
+    owner = f"--spec {spec}" if spec is not None else find_owner(record.spec)
+    if not owner:
+        raise UsageError(
+            f"the record is about code in {record.spec!r:.200}, which belongs to no installed distribution: "
+            "where you trust it, name it with --spec"
+        )
+    return find([spec if spec is not None else record.spec], [record.kernel])[0], owner

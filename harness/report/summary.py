@@ -61,6 +61,9 @@ def _kernel(kernel: str, entries: list[Entry]) -> list[str]:
         found.append("  covered " + ", ".join(f"{name} {n}" for name, n in sorted(covered.items())))
     for item in entries:
         found += [f"  {name} on {n} of {item.examples} cases" for name, n in item.counts.items()]
+        lost = item.outcomes.get("out of resources", 0)
+        if lost and lost < item.examples:
+            found.append(f"  {item.check}: {lost} of {item.examples} cases out of resources")
     return found
 
 

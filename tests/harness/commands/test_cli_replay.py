@@ -18,8 +18,11 @@ def test_a_planted_fault_is_reported_recorded_and_replayed(bitproof: Bitproof) -
     assert "scale_add with planted fault 'scales the sum': agreement failed" in result.stdout
     path = record_of(result)
     assert f"record    {path}" in result.stdout
-    again = bitproof("replay", path)
+    assert f"replay    bitproof replay {path} --spec {PAIR}" in result.stdout
+    refused(bitproof("replay", path), f"code in '{PAIR}', which belongs to no installed")
+    again = bitproof("replay", path, "--spec", PAIR)
     assert again.exit_code == 1
+    assert f"runs scale_add of --spec {PAIR}, in " in again.stderr
     report = result.stdout.split("\n\n")[1].splitlines()
     assert again.stdout.splitlines() == [line for line in report if not line.startswith("record")]
 
@@ -32,7 +35,7 @@ def test_a_record_of_what_was_mended_holds_when_replayed(bitproof: Bitproof) -> 
     plain["fault"] = None
     plain["versions"]["triton"] = "3.5.0"
     path.write_text(json.dumps(plain))
-    again = bitproof("replay", str(path))
+    again = bitproof("replay", str(path), "--spec", PAIR)
     assert again.exit_code == 0
     assert "scale_add: agreement passed (it failed when it was recorded)" in again.stdout
     assert "changed   triton 3.5.0 then, " in again.stdout
@@ -60,8 +63,8 @@ def test_what_took_a_process_down_is_replayed_in_another_with_its_fault(bitproof
     """The fault is planted there too: what was recorded as a crash fails as it does here."""
     options = ("--spec", PAIR, "--fault", "scales the sum", "--check", "agreement")
     path = Path(record_of(bitproof("check", "scale_add", *options)))
-    here = bitproof("replay", str(path))
+    here = bitproof("replay", str(path), "--spec", PAIR)
     path.write_text(json.dumps({**json.loads(path.read_text()), "outcome": "crashed"}))
-    elsewhere = bitproof("replay", str(path))
+    elsewhere = bitproof("replay", str(path), "--spec", PAIR)
     assert elsewhere.exit_code == 1
     assert elsewhere.stdout == here.stdout
