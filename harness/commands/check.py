@@ -17,7 +17,7 @@ from bitproof.harness.case import Inputs
 from bitproof.harness.commands import captured
 from bitproof.harness.commands.screen import progress
 from bitproof.harness.commands.subject import exit_status, find_subject
-from bitproof.harness.errors import UsageError
+from bitproof.harness.errors import EnvironmentUnfit, UsageError
 from bitproof.harness.lanes.base import Lane
 from bitproof.harness.outcomes import Findings, Outcome
 from bitproof.harness.report import failure, records
@@ -65,8 +65,14 @@ def run(
         command = records.load(path).replay
         click.echo(f"a process died over one case, told by nobody: {command}")
     at = journal.FOLDER / f"check-{os.getpid()}.json"
+    kept = Journal(path=at, lane=here.name)
+    try:
+        kept.write(None)
+        writable = True
+    except EnvironmentUnfit:  # told with the first record, which cannot be written either
+        writable = False
     careful = Careful.on(
-        here, known=[found], journal=Journal(path=at, lane=here.name), timeout=hang_limit
+        here, known=[found], journal=kept if writable else None, timeout=hang_limit
     )
     outcomes = []
     try:

@@ -20,12 +20,13 @@ from bitproof.harness.subjects.planting import with_fault
 
 
 def run(file: Path, *, lane: str | None, spec: str | None) -> int:
-    """Print whose code is run, then the report where the case still fails, or that it holds now."""
+    """Print the report where the case still fails, or that it holds now; first whose code that runs."""
     record = records.load(file)
     lanes.choose(lane or record.lane or None)
-    kernel, owner = records.find_subject(record, spec)
-    click.echo(f"runs {kernel.spec.name} of {owner}, in {kernel.module.__file__}", err=True)
-    found = with_fault(kernel, record.fault)
+    owner = records.owner_of(record, spec)
+    if owner != records.OURS:
+        click.echo(f"bitproof: replaying runs the code of {owner}", err=True)
+    found = with_fault(records.find_subject(record, spec), record.fault)
     inputs, findings = _judge(found, record, file)
     versions = lanes.present().versions()
     changed = [

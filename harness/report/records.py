@@ -18,7 +18,19 @@ from bitproof.harness.outcomes import Findings, Outcome
 from bitproof.harness.report import files
 from bitproof.harness.report.files import Format
 from bitproof.harness.subjects.discovery import Found, find
-from bitproof.harness.subjects.ownership import find_owner
+from bitproof.harness.subjects.ownership import OURS, find_owner
+
+__all__ = [
+    "OURS",
+    "Captured",
+    "Record",
+    "find_subject",
+    "load",
+    "owner_of",
+    "replay_command",
+    "save",
+    "save_plain",
+]
 
 FORMAT = 1
 FOLDER = Path(".bitproof") / "failures"
@@ -135,12 +147,11 @@ def load(path: Path) -> Record:
     return record
 
 
-def find_subject(record: Record, spec: str | None = None) -> tuple[Found, str]:
-    """The spec a record is about, found in `spec` or else where the record says, and whose code it is.
+def owner_of(record: Record, spec: str | None = None) -> str:
+    """Whose code is run to replay a record: `spec`'s, where one is named, or else what the record names.
 
     A record is data, and may come from anybody: the code that it names is imported only where it is this
-    project's, or that of an installed distribution. UsageError for any other, before anything is imported,
-    and where the spec is not there.
+    project's, or that of an installed distribution. UsageError for any other; nothing is imported here.
     """
     owner = f"--spec {spec}" if spec is not None else find_owner(record.spec)
     if not owner:
@@ -148,4 +159,13 @@ def find_subject(record: Record, spec: str | None = None) -> tuple[Found, str]:
             f"the record is about code in {record.spec!r:.200}, which belongs to no installed distribution: "
             "where you trust it, name it with --spec"
         )
-    return find([spec if spec is not None else record.spec], [record.kernel])[0], owner
+    return owner
+
+
+def find_subject(record: Record, spec: str | None = None) -> Found:
+    """The spec a record is about, in `spec` or else where the record says.
+
+    UsageError where it is not there, and what `owner_of` raises.
+    """
+    owner_of(record, spec)
+    return find([record.spec if spec is None else spec], [record.kernel])[0]

@@ -51,7 +51,10 @@ def _find(spec: str, kernel: str, fault: str | None, runs: int) -> Found:
 
 def without_tensors(case: Case) -> Inputs:
     """Inputs that carry a case without building its tensors, for reports on what ran elsewhere."""
-    return Inputs(tensors={}, params=case.params(), launch=case.launch, case=case)
+    try:
+        return Inputs(tensors={}, params=case.params(), launch=case.launch, case=case)
+    except Exception as error:
+        raise SpecError(f"the case {type(case).__name__} raised {describe(error)}") from error
 
 
 @dataclass(kw_only=True)

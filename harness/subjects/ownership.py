@@ -23,6 +23,9 @@ from urllib.parse import unquote, urlsplit
 
 from bitproof.harness.subjects.discovery import BUILT_IN, was_built_in
 
+# The owner of built-in kernels.
+OURS = "bitproof"
+
 _NAME = re.compile(r"[A-Za-z_][A-Za-z_0-9]*(\.[A-Za-z_][A-Za-z_0-9]*)*", re.ASCII)
 # Longer than any module's name.
 _LONGEST = 300
@@ -35,7 +38,7 @@ def find_owner(reference: str) -> str:
     if len(target) > _LONGEST or not _NAME.fullmatch(target):
         return ""
     if target == BUILT_IN or was_built_in(target):
-        return "bitproof"
+        return OURS
     files = _files(target)
     if not files:
         return ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,7 +23,7 @@ def test_a_planted_fault_is_reported_recorded_and_replayed(bitproof: Bitproof) -
     refused(bitproof("replay", path), f"code in '{PAIR}', which belongs to no installed")
     again = bitproof("replay", path, "--spec", PAIR)
     assert again.exit_code == 1
-    assert f"runs scale_add of --spec {PAIR}, in " in again.stderr
+    assert again.stderr == f"bitproof: replaying runs the code of --spec {PAIR}\n"
     report = result.stdout.split("\n\n")[1].splitlines()
     assert again.stdout.splitlines() == [line for line in report if not line.startswith("record")]
 
@@ -68,3 +69,23 @@ def test_what_took_a_process_down_is_replayed_in_another_with_its_fault(bitproof
     elsewhere = bitproof("replay", str(path), "--spec", PAIR)
     assert elsewhere.exit_code == 1
     assert elsewhere.stdout == here.stdout
+
+
+@pytest.mark.parametrize(
+    ("case", "captured", "said"),
+    [
+        (None, {"path": "/dev/zero", "sha256": "", "params": {}}, "/dev/zero are gone"),
+        (None, {"path": "\x1b[2J\0", "sha256": "", "params": {}}, r"'\x1b[2J\x00' are gone"),
+        ({"rows": 10**401}, None, "not a "),
+        ({"\x1b[2J": 1}, None, "not a "),
+    ],
+)
+def test_a_hostile_record_of_a_right_kernel_is_one_sentence(
+    bitproof: Bitproof, tmp_path: Path, case: Any, captured: Any, said: str
+) -> None:
+    """A device as a file, a path and names that would draw on the screen, a number that nothing holds."""
+    record = {"format": 1, "kernel": "cast_e4m3", "spec": "bitproof.kernels", "check": "agreement"}
+    record |= {"outcome": "failed", "case": case, "captured": captured, "finding": []}
+    record |= {"lane": "interpreter", "versions": {}, "replay": "", "fault": None}
+    (tmp_path / "record.json").write_text(json.dumps(record))
+    refused(bitproof("replay", "record.json"), said)

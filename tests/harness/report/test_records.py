@@ -60,9 +60,8 @@ def test_a_record_holds_what_a_replay_needs(tmp_path: Path) -> None:
     assert record.versions == {name: str(value) for name, value in VERSIONS.items()}
     assert record.replay == records.replay_command(path, "tests.harness.plain")
     assert record.finding[0]["summary"] == "y[0, 0] is nan, expected 1.0"
-    found, owner = records.find_subject(record, "tests.harness.plain")
-    assert found.spec is plain.SPEC
-    assert owner == "--spec tests.harness.plain"
+    assert records.find_subject(record, "tests.harness.plain").spec is plain.SPEC
+    assert records.owner_of(record, "tests.harness.plain") == "--spec tests.harness.plain"
 
 
 def test_an_infinite_distance_is_still_json(tmp_path: Path) -> None:
