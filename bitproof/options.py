@@ -32,9 +32,14 @@ OPTIONS: dict[str, dict[str, Any]] = {
         "metavar": "N",
         "help": "begin no case of a kernel and check after N seconds",
     },
+    "hang-limit": {
+        "type": int,
+        "metavar": "N",
+        "help": "a case that gives no answer within N seconds hung (default: 300)",
+    },
     "isolate": {
         "action": "store_true",
-        "help": "judge every case in a child process, so that a hang costs one case (slower)",
+        "help": "on a card too, judge every case in another process, so that a hang costs one case (slower)",
     },
 }
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
 import os
@@ -19,7 +18,9 @@ from bitproof.harness import checks, lanes
 from bitproof.harness.errors import BitproofError, UsageError
 from bitproof.harness.outcomes import Outcome
 from bitproof.harness.report import failure, files, records, summary
-from bitproof.harness.search import falsify, isolation, profiles
+from bitproof.harness.search import falsify, journal, profiles
+from bitproof.harness.search.isolation import Careful
+from bitproof.harness.search.journal import Journal
 from bitproof.harness.subjects.discovery import Found, describe_mistakes, locate, require_sound
 from bitproof.harness.vocabulary import CHECKS
 from bitproof.options import ask
@@ -43,7 +44,7 @@ class Suite:
         self._unsound: tuple[Found, ...] = ()
         self._entries: list[summary.Entry] = []
         self._buried: list[Path] = []
-        self._execute: isolation.Careful | None = None
+        self._execute: Careful | None = None
 
     @classmethod
     def for_config(cls, config: pytest.Config) -> Suite:
@@ -51,7 +52,7 @@ class Suite:
 
         Raises UsageError or EnvironmentUnfit in one sentence; touches no GPU.
         """
-        for option in ("runs", "max-examples", "seconds"):
+        for option in ("runs", "max-examples", "seconds", "hang-limit"):
             value = ask(config, option)
             least = 2 if option == "runs" else 1
             if value is not None and value < least:
@@ -70,8 +71,13 @@ class Suite:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionstart(self) -> None:
-        """Find the specs before tests are collected or workers start, so that a mistake is said once."""
+        """Find the specs before tests are collected or workers start, so that a mistake is said once.
+
+        And what dead runs left in flight.
+        """
         self._specs()
+        if not worker_of(self._config):
+            self._buried += journal.bury_dead()
 
     def pytest_report_header(self) -> str:
         """The lane, in pytest's header."""
@@ -162,9 +168,14 @@ class Suite:
     def _judge(self, check: str, kernel: Found) -> summary.Entry:
         lane = lanes.present()
         if self._execute is None:
-            journal = isolation.JOURNALS / f"{worker_of(self._config) or 'main'}.json"
-            isolate = ask(self._config, "isolate")
-            self._execute = isolation.Careful(lane=lane, journal=journal, isolate=isolate)
+            name = f"{worker_of(self._config) or 'main'}-{os.getpid()}.json"
+            self._execute = Careful.on(
+                lane,
+                known=self._specs(),
+                journal=Journal(path=journal.FOLDER / name, lane=lane.name),
+                timeout=ask(self._config, "hang-limit"),
+                isolate=ask(self._config, "isolate"),
+            )
         execute = functools.partial(self._execute, kernel, check)
         limit = ask(self._config, "max-examples")
         result = falsify.search(
@@ -207,29 +218,23 @@ class Suite:
                     self._entries.append(summary.Entry(**value))
 
     def pytest_sessionfinish(self) -> None:
-        """Nothing is in flight any more: what a journal still names is told by whoever finds it."""
-        if self._execute is not None and self._execute.journal is not None:
-            with contextlib.suppress(
-                OSError
-            ):  # what could not be written, or other workers' journals
-                self._execute.journal.unlink(missing_ok=True)
-                isolation.JOURNALS.rmdir()
+        """Nothing is in flight any more, so that the journal goes."""
+        if self._execute is not None:
+            self._execute.close()
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any, error: object) -> None:
         """A worker that died left the case it was judging on disk: make that a record."""
-        journal = isolation.JOURNALS / f"{node.gateway.id}.json"
         if error:
-            path = isolation.bury(journal, self._lane)
-            self._buried += [path] if path else []
-        journal.unlink(missing_ok=True)
+            self._buried += journal.bury_dead()
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         """What the run's cases covered, and where the machine-readable summary lies."""
         if worker_of(self._config):
             return
         for path in self._buried:
-            terminalreporter.write_line(f"a worker died over one case: bitproof replay {path}")
+            command = records.load(path).replay
+            terminalreporter.write_line(f"a process died over one case, told by nobody: {command}")
         if not self._entries:
             return
         try:

@@ -168,7 +168,7 @@ def decode(kind: type[CaseT], plain: Any) -> CaseT:
     """
     try:
         case = msgspec.convert(plain, type=kind, strict=True)
-    except (msgspec.ValidationError, ValueError) as error:
+    except (msgspec.ValidationError, ValueError, TypeError, ArithmeticError) as error:
         raise UsageError(f"not a {kind.__name__}: {error}") from error
     strayed = _difference(encode(case), plain, "")
     if strayed:

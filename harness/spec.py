@@ -108,6 +108,7 @@ class KernelSpec:
     must_not_recompile
                   inputs -> inputs that differ in what must never add a compiled variant
     launches      launches that a check may spend on this kernel in a default run, by family of lanes
+    must_fit      launch -> whether such a launch must never be out of resources; None where none must
     program       (output, index, inputs) -> the program or tile that wrote an element, for reports
     elementwise   for a cast of fp32 elements: what it rounds to, which `bitproof sweep` goes by
     storage       the intermediates that it stores rounded, which `bitproof attribute` goes by
@@ -136,6 +137,7 @@ class KernelSpec:
     capturable: bool = False
     must_not_recompile: Callable[[Inputs], Iterable[Inputs]] | None = None
     launches: Mapping[str, int] = field(default_factory=lambda: {"cuda": 800, "interpreter": 400})
+    must_fit: Callable[[Launch], bool] | None = None
     program: Callable[[str, tuple[int, ...], Inputs], str] | None = None
     elementwise: Elementwise | None = None
     storage: Storage | None = None
@@ -291,6 +293,7 @@ _FIELDS: dict[str, Callable[[str, Any], Iterator[str]]] = {
     "capturable": _inspect_flag,
     "must_not_recompile": partial(_maybe, signature="inputs -> other inputs"),
     "launches": _inspect_launches,
+    "must_fit": partial(_maybe, signature="(launch) -> bool"),
     "program": partial(_maybe, signature="(output, index, inputs) -> a program or tile in words"),
     "elementwise": partial(_inspect_part, kind=Elementwise, optional=True),
     "storage": partial(_inspect_part, kind=Storage, optional=True),

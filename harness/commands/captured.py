@@ -102,15 +102,24 @@ def restore(captured: Captured, spec: KernelSpec, device: torch.device, *, besid
     Raises UsageError when the file is gone or is not the one that was recorded.
     """
     path = Path(captured.path)
-    if not path.exists():
+    if not _is_file(path):
         path = beside / path.name
-    if not path.exists():
-        raise UsageError(f"the captured tensors {captured.path} are gone: put that file back")
+    if not _is_file(path):
+        told = captured.path if captured.path.isprintable() else repr(captured.path)
+        raise UsageError(f"the captured tensors {told:.300} are gone: put that file back")
     if digest(path) != captured.sha256:
         raise UsageError(
             f"{path} is not the file that was recorded (its SHA-256 differs): put that file back"
         )
     return load(path, spec, device, captured.params)[0]
+
+
+def _is_file(path: Path) -> bool:
+    """Whether an ordinary file is there; a device such as /dev/zero has no end."""
+    try:
+        return path.is_file()
+    except (OSError, ValueError):  # a path that no file system takes
+        return False
 
 
 def digest(path: Path) -> str:

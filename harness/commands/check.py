@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import os
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,14 +17,15 @@ from bitproof.harness.case import Inputs
 from bitproof.harness.commands import captured
 from bitproof.harness.commands.screen import progress
 from bitproof.harness.commands.subject import exit_status, find_subject
-from bitproof.harness.errors import UsageError
+from bitproof.harness.errors import EnvironmentUnfit, UsageError
 from bitproof.harness.lanes.base import Lane
 from bitproof.harness.outcomes import Findings, Outcome
 from bitproof.harness.report import failure, records, summary
 from bitproof.harness.report.records import Captured
-from bitproof.harness.search import falsify, profiles
+from bitproof.harness.search import falsify, journal, profiles
 from bitproof.harness.search.falsify import SearchResult
 from bitproof.harness.search.isolation import Careful
+from bitproof.harness.search.journal import Journal
 from bitproof.harness.subjects.discovery import Found
 
 
@@ -33,6 +35,7 @@ def run(
     chosen: Sequence[str],
     max_examples: int | None,
     seconds: int | None,
+    hang_limit: int | None,
     runs: int | None,
     tensors: Path | None,
     params: str | None,
@@ -61,16 +64,32 @@ def run(
     versions = here.versions()
     told = "  ".join(f"{name} {value}" for name, value in versions.items() if value)
     click.echo(f"{kernel}{f' with planted fault {fault!r}' if fault else ''}: {told}")
+    for path in journal.bury_dead():
+        command = records.load(path).replay
+        click.echo(f"a process died over one case, told by nobody: {command}")
+    at = journal.FOLDER / f"check-{os.getpid()}.json"
+    kept = Journal(path=at, lane=here.name)
+    try:
+        kept.write(None)
+        writable = True
+    except EnvironmentUnfit:  # told with the first record, which cannot be written either
+        writable = False
+    careful = Careful.on(
+        here, known=[found], journal=kept if writable else None, timeout=hang_limit
+    )
     results = []
-    for name in names:
-        if inputs is not None:
-            result = _judge(found, name, inputs, here)
-        else:
-            result = _search(found, name, here, max_examples, seconds)
-        click.echo(_line(result))
-        if result.findings is not None and result.inputs is not None:
-            _record(found, result, versions, source)
-        results.append(result)
+    try:
+        for name in names:
+            if inputs is not None:
+                result = _judge(found, name, inputs, here)
+            else:
+                result = _search(found, name, careful, max_examples, seconds)
+            click.echo(_line(result))
+            if result.findings is not None and result.inputs is not None:
+                _record(found, result, versions, source)
+            results.append(result)
+    finally:
+        careful.close()
     for line in describe_exercise(results):
         click.echo(line)
     outcomes = [result.outcome for result in results]
@@ -116,13 +135,13 @@ def _names(found: Found, chosen: Sequence[str]) -> Sequence[str]:
 
 
 def _search(
-    found: Found, check: str, lane: Lane, max_examples: int | None, seconds: int | None
+    found: Found, check: str, judge: Careful, max_examples: int | None, seconds: int | None
 ) -> SearchResult:
     """Draw cases under the default profile; a bar shows how many were judged."""
     profiles.register()
     profile = profiles.default()
+    lane = judge.lane
     examples = max_examples or profiles.examples(found.spec, check, lane.name, profile)
-    judge = Careful(lane=lane)
     done, shrinking = 0, False
     with progress(check, examples) as tell:
 
@@ -166,6 +185,9 @@ def _judge(found: Found, check: str, inputs: Inputs, lane: Lane) -> SearchResult
 def _line(result: SearchResult) -> str:
     examples = f"{result.examples} example{'' if result.examples == 1 else 's'}"
     line = f"{result.check:<16} {result.outcome:<16} {examples} in {result.seconds:.1f} s"
+    lost = result.outcomes[Outcome.OUT_OF_RESOURCES]
+    if lost:
+        line += f", {lost} of them out of resources"
     worst = result.measures.get("worst", 0.0)
     if worst and result.findings is None:
         line += f", worst {worst:.3g} of its bound"

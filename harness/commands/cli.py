@@ -106,6 +106,9 @@ def list_(kernels: tuple[str, ...], **options: Any) -> int:
 @click.option("--check", "chosen", multiple=True, metavar="NAME", help="Run only this check.")
 @click.option("--max-examples", type=_count, metavar="N", help="Cases per check.")
 @click.option("--seconds", type=_count, metavar="N", help="Begin no case of a check after N.")
+@click.option(
+    "--hang-limit", type=_count, metavar="N", help="A case with no answer within N seconds hung."
+)
 @click.option("--runs", type=int, metavar="N", help="Runs of each reproducibility check.")
 @_captured("Check")
 @_one_kernel
@@ -122,11 +125,17 @@ def check(kernel: str, **options: Any) -> int:
 @main.command()
 @click.argument("file", type=_file)
 @click.option("--lane", help="Where to replay: cuda or interpreter (default: the record's lane).")
-def replay(file: Path, lane: str | None) -> int:
+@click.option(
+    "--spec",
+    metavar="REF",
+    help="Where the kernel's spec is: a module, module:NAME or .py file (default: where the record says, "
+    "if that is built in or installed).",
+)
+def replay(file: Path, **options: Any) -> int:
     """Run the failing case saved in FILE again."""
     from bitproof.harness.commands import replay
 
-    return replay.run(file, lane=lane)
+    return replay.run(file, **options)
 
 
 @main.command()

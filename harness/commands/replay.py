@@ -8,7 +8,7 @@ import click
 
 from bitproof.harness import case as cases
 from bitproof.harness import checks, lanes
-from bitproof.harness.case import Inputs, build
+from bitproof.harness.case import Inputs
 from bitproof.harness.commands import captured
 from bitproof.harness.commands.subject import exit_status
 from bitproof.harness.outcomes import Findings, Outcome
@@ -19,11 +19,14 @@ from bitproof.harness.subjects.discovery import Found
 from bitproof.harness.subjects.planting import with_fault
 
 
-def run(file: Path, *, lane: str | None) -> int:
-    """Print the report where the case still fails, or that it holds now."""
+def run(file: Path, *, lane: str | None, spec: str | None) -> int:
+    """Print the report where the case still fails, or that it holds now; first whose code that runs."""
     record = records.load(file)
     lanes.choose(lane or record.lane or None)
-    found = with_fault(records.find_subject(record), record.fault)
+    owner = records.owner_of(record, spec)
+    if owner != records.OURS:
+        click.echo(f"bitproof: replaying runs the code of {owner}", err=True)
+    found = with_fault(records.find_subject(record, spec), record.fault)
     inputs, findings = _judge(found, record, file)
     versions = lanes.present().versions()
     changed = [
@@ -45,13 +48,16 @@ def run(file: Path, *, lane: str | None) -> int:
 
 
 def _judge(found: Found, record: Record, file: Path) -> tuple[Inputs, Findings]:
-    """The record's check on the record's inputs, in a child process where it took one down."""
+    """The record's check on the record's inputs; a case in another process where it took one down."""
     lane = lanes.present()
     if record.captured is not None:
         inputs = captured.restore(record.captured, found.spec, lane.device, beside=file.parent)
-    else:
-        case = cases.decode(found.spec.case, record.case)
-        if record.outcome in (Outcome.CRASHED, Outcome.HUNG):
-            return Careful(lane=lane, isolate=True)(found, record.check, case)
-        inputs = build(case, lane.device)
-    return inputs, checks.run(record.check, found.spec, inputs, lane)
+        return inputs, checks.run(record.check, found.spec, inputs, lane)
+    case = cases.decode(found.spec.case, record.case)
+    careful = Careful.on(
+        lane, known=[found], isolate=record.outcome in (Outcome.CRASHED, Outcome.HUNG)
+    )
+    try:
+        return careful(found, record.check, case)
+    finally:
+        careful.close()

@@ -99,7 +99,9 @@ def run(
     for line in census.lines(counted, formats.by_name(cast.format)):
         click.echo(line)
     if record:
-        click.echo(f"record    {record}\nreplay    bitproof replay {record}")
+        click.echo(
+            f"record    {record}\nreplay    {records.replay_command(Path(record), found.reference)}"
+        )
     return 1 if counted.wrong else 0
 
 

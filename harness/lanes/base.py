@@ -148,7 +148,7 @@ def call(
     with Allocations(arena) as mode, active_within(mode):
         try:
             outputs = spec.run(dict(tensors), parameters(inputs))
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise LaunchFailed(spec.name) from error
     require_subnormals()
     return named_outputs(spec, outputs, parameters(inputs)), tensors

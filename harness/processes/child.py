@@ -1,6 +1,7 @@
 """A child process that answers requests: started, asked, given up when it dies or hangs, started again.
 
-`Child(module=...)` runs `python -m MODULE`, whose `main` ends in `harness.processes.serve.serve`. The two
+`Child(module=...)` runs `python -m MODULE`, whose `main` ends in `harness.processes.serve.serve`;
+`Child(answer=...)` is a copy of this process (see `harness.processes.fork`), there in milliseconds. The two
 talk in lines of JSON over pipes of their own, so that nothing a kernel prints can look like an answer;
 what is printed is kept, and its last lines are told when no answer comes. A child is the leader of a
 session: what it has started, such as an assembler, ends with it, and it ends with the process that
@@ -19,12 +20,13 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from bitproof.harness import errors
 from bitproof.harness.errors import BitproofError
+from bitproof.harness.processes.fork import Copy, fork
 
 STARTING = "starting"
 START_LIMIT = 300.0
@@ -96,14 +98,16 @@ def signal_name(number: int) -> str:
 class Child:
     """One child process, started when first asked and again after it was lost or closed.
 
-    module        what it runs, with `arguments`
+    module        what it runs, with `arguments`; "" where it is a copy of this process
+    answer        what a copy answers a request by, plain JSON values both
     environment   what is added to this process's environment, which it gets with the same import path
     start_limit   seconds until it has to be ready, importing included
 
     One thread asks at a time. A forked copy of this process starts a child of its own.
     """
 
-    module: str
+    module: str = ""
+    answer: Callable[[Any], Any] | None = None
     arguments: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
     start_limit: float = START_LIMIT
@@ -128,13 +132,30 @@ class Child:
             self.close()
         try:
             if self._process is None:
-                self._process = _Process(self.module, self.arguments, self.environment)
+                self._process = _Process(self._begin)
                 atexit.register(self.close)
                 self._process.converse("", {"": self.start_limit}, stage=STARTING)
             return self._process.converse(request, limits)
         except BaseException:  # a Ctrl-C too: what the child would answer later is for nobody
             self.close()
             raise
+
+    def _begin(
+        self, theirs: tuple[int, int, int], ours: tuple[int, ...], printed: int
+    ) -> subprocess.Popen[bytes] | Copy:
+        """The process, with its ends of the pipes, and `printed` as its output."""
+        if self.answer is not None:
+            return fork(self.answer, theirs, ours, printed)
+        command = [sys.executable, "-P", "-X", "faulthandler", "-m", self.module]
+        return subprocess.Popen(
+            [*command, ",".join(map(str, theirs)), *self.arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=printed,
+            stderr=printed,
+            pass_fds=theirs,
+            start_new_session=True,
+            env={**os.environ, "PYTHONPATH": _import_path(), **self.environment},
+        )
 
     def kill(self) -> None:
         """Kill the process from another thread than the asking one, whose `ask` raises Died."""
@@ -154,7 +175,10 @@ class _Process:
     """One running child, its pipes, and the end of what it printed."""
 
     def __init__(
-        self, module: str, arguments: tuple[str, ...], environment: Mapping[str, str]
+        self,
+        begin: Callable[
+            [tuple[int, int, int], tuple[int, ...], int], subprocess.Popen[bytes] | Copy
+        ],
     ) -> None:
         requests, self._requests = os.pipe()
         self._answers, answers = os.pipe()
@@ -162,17 +186,8 @@ class _Process:
         lifeline, self._lifeline = os.pipe()
         theirs = (requests, answers, lifeline)
         ours = (self._requests, self._answers, self._printed, self._lifeline)
-        command = [sys.executable, "-P", "-X", "faulthandler", "-m", module]
         try:
-            self._popen = subprocess.Popen(
-                [*command, ",".join(map(str, theirs)), *arguments],
-                stdin=subprocess.DEVNULL,
-                stdout=printed,
-                stderr=printed,
-                pass_fds=theirs,
-                start_new_session=True,
-                env={**os.environ, "PYTHONPATH": _import_path(), **environment},
-            )
+            self._popen = begin(theirs, ours, printed)
             self._ended = os.pidfd_open(self._popen.pid)
         except BaseException:
             _close(ours)

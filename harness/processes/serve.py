@@ -51,9 +51,15 @@ def serve(answer: Callable[[Any], Any]) -> None:
     One of this project's errors is raised where the request came from; any other exception ends this process,
     as what a kernel does to it may.
     """
-    global _channel
     requests, answers, lifeline = (int(pipe) for pipe in sys.argv.pop(1).split(","))
-    for pipe in (requests, answers, lifeline):
+    serve_on((requests, answers, lifeline), answer)
+
+
+def serve_on(pipes: tuple[int, int, int], answer: Callable[[Any], Any]) -> None:
+    """`serve` on these pipes: where requests come from, where answers go, and the parent's lifeline."""
+    global _channel
+    requests, answers, lifeline = pipes
+    for pipe in pipes:
         os.set_inheritable(pipe, False)
     _die_with(lifeline)
     # Sent to a process that hangs, to learn where.

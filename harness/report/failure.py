@@ -11,6 +11,7 @@ import torch
 from bitproof.harness import layouts
 from bitproof.harness.case import Inputs, build
 from bitproof.harness.outcomes import Findings
+from bitproof.harness.report.records import replay_command
 from bitproof.harness.spec import KernelSpec
 from bitproof.harness.subjects.discovery import Found
 
@@ -34,7 +35,7 @@ def describe(
         f"case      {describe_inputs(inputs)}",
         *([f"layout    {', '.join(laid)}"] if laid else []),
         f"versions  {where}",
-        f"replay    bitproof replay {record}",
+        f"replay    {replay_command(record, found.reference)}",
     ]
     return "\n".join(lines)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,19 @@ from bitproof.harness.outcomes import Findings, Outcome
 from bitproof.harness.report import files
 from bitproof.harness.report.files import Format
 from bitproof.harness.subjects.discovery import Found, find
+from bitproof.harness.subjects.ownership import OURS, find_owner
+
+__all__ = [
+    "OURS",
+    "Captured",
+    "Record",
+    "find_subject",
+    "load",
+    "owner_of",
+    "replay_command",
+    "save",
+    "save_plain",
+]
 
 FORMAT = 1
 FOLDER = Path(".bitproof") / "failures"
@@ -65,31 +79,64 @@ def save(
 
     Those of planted faults lie in a folder of their own. EnvironmentUnfit where it cannot be written.
     """
-    case = cases.encode(inputs.case) if inputs.case is not None else None
-    source = [captured.sha256, captured.params] if captured else None
-    key = json.dumps([case, source, found.fault], sort_keys=True, default=str)
-    digest = hashlib.sha256(key.encode()).hexdigest()[:12]
-    beneath = folder if found.fault is None else folder / PLANTED
-    path = beneath / f"{found.spec.name}-{check}-{digest}.json"
-    record = Record(
-        format=FORMAT,
+    return save_plain(
         kernel=found.spec.name,
         spec=found.reference,
+        fault=found.fault,
         check=check,
         outcome=findings.outcome,
-        case=case,
+        case=cases.encode(inputs.case) if inputs.case is not None else None,
         captured=captured,
         finding=[
             {"summary": f.summary, "lines": list(f.lines), **f.facts} for f in findings.findings
         ],
+        versions=versions,
+        folder=folder,
+    )
+
+
+def save_plain(
+    *,
+    kernel: str,
+    spec: str,
+    fault: str | None,
+    check: str,
+    outcome: Outcome,
+    case: dict[str, Any] | None,
+    finding: list[dict[str, Any]],
+    versions: dict[str, str],
+    captured: Captured | None = None,
+    folder: Path = FOLDER,
+) -> Path:
+    """`save` for a case and a finding in plain values: nothing that they name is imported."""
+    source = [captured.sha256, captured.params] if captured else None
+    key = json.dumps([case, source, fault], sort_keys=True, default=str)
+    digest = hashlib.sha256(key.encode()).hexdigest()[:12]
+    beneath = folder if fault is None else folder / PLANTED
+    path = beneath / f"{kernel}-{check}-{digest}.json"
+    record = Record(
+        format=FORMAT,
+        kernel=kernel,
+        spec=spec,
+        check=check,
+        outcome=outcome,
+        case=case,
+        captured=captured,
+        finding=finding,
         lane=versions.get("lane", ""),
         versions=versions,
-        replay=f"bitproof replay {path}",
-        fault=found.fault,
+        replay=replay_command(path, spec),
+        fault=fault,
     )
     # JSON has no infinity: msgspec writes null, where json would write what nobody can read.
     files.save(path, msgspec.json.format(msgspec.json.encode(record, enc_hook=str)) + b"\n")
     return path
+
+
+def replay_command(path: Path, spec: str) -> str:
+    """What replays the record in `path`; it names `spec` where a record alone may not have that imported."""
+    command = f"bitproof replay {shlex.quote(str(path))}"
+    return command if find_owner(spec) else f"{command} --spec {shlex.quote(spec)}"
 
 
 def load(path: Path) -> Record:
@@ -103,6 +150,25 @@ def load(path: Path) -> Record:
     return record
 
 
-def find_subject(record: Record) -> Found:
-    """The spec a record is about, found where the record says; UsageError when it is not there."""
-    return find([record.spec], [record.kernel])[0]
+def owner_of(record: Record, spec: str | None = None) -> str:
+    """Whose code is run to replay a record: `spec`'s, where one is named, or else what the record names.
+
+    A record is data, and may come from anybody: the code that it names is imported only where it is this
+    project's, or that of an installed distribution. UsageError for any other; nothing is imported here.
+    """
+    owner = f"--spec {spec}" if spec is not None else find_owner(record.spec)
+    if not owner:
+        raise UsageError(
+            f"the record is about code in {record.spec!r:.200}, which belongs to no installed distribution: "
+            "where you trust it, name it with --spec"
+        )
+    return owner
+
+
+def find_subject(record: Record, spec: str | None = None) -> Found:
+    """The spec a record is about, in `spec` or else where the record says.
+
+    UsageError where it is not there, and what `owner_of` raises.
+    """
+    owner_of(record, spec)
+    return find([record.spec if spec is None else spec], [record.kernel])[0]

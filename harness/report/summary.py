@@ -76,6 +76,9 @@ def _kernel(kernel: str, entries: list[Entry]) -> list[str]:
         if item.outcome == "not demonstrated":
             found.append(f"  {item.check} not demonstrated: {missing(item)}")
         found += [f"  {name} on {n} of {item.examples} cases" for name, n in item.counts.items()]
+        lost = item.outcomes.get("out of resources", 0)
+        if lost and lost < item.examples:
+            found.append(f"  {item.check}: {lost} of {item.examples} cases out of resources")
     told = exercised.describe_configurations(item.configurations for item in entries)
     return found + [f"  {line}" for line in told]
 

@@ -83,7 +83,12 @@ class SearchResult:
 
         Everything wanted has to have been seen; where nothing is named, any count at all.
         """
-        if not self.outcomes[Outcome.PASSED] or not self.counts:
+        if not self.outcomes[Outcome.PASSED]:
+            return ""
+        lost = self.outcomes[Outcome.OUT_OF_RESOURCES]
+        if lost > _LOST and lost > self.examples * _LOST_SHARE:
+            return f"{lost} of {self.examples} examples were out of resources"
+        if not self.counts:
             return ""
         idle = sorted(name for name in self.wanted if not self.counts[name])
         if idle:
@@ -109,6 +114,14 @@ class SearchResult:
             record=str(record) if record else None,
         )
 
+
+# A check that lost more cases than that to want of memory, and more than that share of them, has shown too
+# little.
+_LOST = 3
+_LOST_SHARE = 0.1
+
+# Seconds that a search goes on for a smaller case once it has found one.
+SHRINKING = 60.0
 
 # Further cases that are drawn, and judged if they show something wanted that none showed before.
 _FURTHER = 200
@@ -180,11 +193,13 @@ def search(
     execute: Execute | None = None,
     seconds: float | None = None,
     scale: Scale | None = None,
+    shrinking: float = SHRINKING,
 ) -> SearchResult:
     """Judge up to `max_examples` drawn cases; stop at the first defect, shrunk unless told otherwise.
 
     Where the check still wants to see something then, cases that show it are looked for among some more.
-    After `seconds` no further case is begun, the first apart; a defect is shrunk all the same. Where `base`
+    After `seconds` no further case is begun, the first apart; a defect is shrunk all the same, for
+    `shrinking` seconds. Where `base`
     is derandomised, the cases are the same ones in every process. A failure that does not repeat is a finding
     too: the kernel gave two answers to one case. `execute` judges one case; by default that happens here, see
     `isolation` for elsewhere. `scale` is by default that of a run on `lane` under the profile that is loaded.
@@ -211,9 +226,16 @@ def search(
         ]
 
     passed: collections.deque[Case] = collections.deque(maxlen=_RETUNED)
+    found_at = began  # when the first defect was found
     further = False  # whether only cases that show what is missing are judged
 
     def judge(case: Case) -> None:
+        nonlocal found_at
+        if result.findings is not None and time.perf_counter() - found_at > shrinking:
+            # Nor can it be told to shrink no more: only the smallest case so far counts as failing.
+            if case == result.case:
+                raise _Rejected
+            return
         late = seconds is not None and time.perf_counter() - began > seconds
         if late and result.examples and result.findings is None:
             return  # Hypothesis cannot be told to draw no more, but drawing costs a millisecond
@@ -237,6 +259,8 @@ def search(
             if findings.outcome is Outcome.PASSED:
                 passed.append(case)
         if findings.outcome.is_defect:
+            if result.findings is None:
+                found_at = time.perf_counter()
             result.case, result.inputs, result.findings = case, inputs, findings
             raise _Rejected
 

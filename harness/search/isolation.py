@@ -1,117 +1,178 @@
 """Cases in a process of their own: a crash or a hang costs one case, never the run.
 
-`Careful` starts out in this process, which is faster, and moves every later case to a child once a
-launch has left this process's device unusable, as an illegal memory access on a GPU does. A child that
-dies or falls silent is replaced, and what it last wrote to its output is told with the case.
+On the CPU `Careful` judges in a copy of this process, warm and there in milliseconds, which goes on from case
+to case. On a card it judges here, since a device's context cannot be copied, and moves every later case to a
+new process once a launch has left the device unusable, as an illegal memory access does. A process that dies
+or falls silent over a case is replaced, and what it last wrote to its output is told with the case.
 
-`python -m bitproof.harness.search.isolation` is the child; `harness.processes` starts and asks it.
+`python -m bitproof.harness.search.isolation` is the new process; `harness.processes` starts and asks it.
 """
 
 from __future__ import annotations
 
 import functools
-import json
+import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from bitproof.harness import case as cases
 from bitproof.harness import checks, lanes
-from bitproof.harness.case import Case, Inputs, build
+from bitproof.harness.case import Case, Inputs, Launch, build
 from bitproof.harness.errors import (
     BitproofError,
     EnvironmentUnfit,
     SpecError,
-    UsageError,
     describe,
 )
 from bitproof.harness.lanes.base import Lane
-from bitproof.harness.outcomes import Finding, Findings, Outcome
+from bitproof.harness.outcomes import Finding, Findings, Outcome, judged
 from bitproof.harness.processes.child import STARTING, Child, Died, Lost, signal_name
 from bitproof.harness.processes.serve import serve
-from bitproof.harness.report import files, records
+from bitproof.harness.search.journal import Journal, Request
+from bitproof.harness.spec import KernelSpec
 from bitproof.harness.subjects.discovery import Found, find
 from bitproof.harness.subjects.planting import with_fault
 
 TIMEOUT = 300.0
-JOURNALS = Path(".bitproof") / "in-flight"
 _MODULE = "bitproof.harness.search.isolation"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Request:
-    """One case to judge, in plain JSON values: what a child is sent, and what a journal holds."""
-
-    spec: str
-    kernel: str
-    fault: str | None
-    check: str
-    runs: int
-    case: dict[str, Any]
-
-    def found(self) -> Found:
-        """The kernel, with its fault planted."""
-        return _find(self.spec, self.kernel, self.fault).with_runs(self.runs)
+# Once a case has hung, as many times what the slowest other one took is allowed, and at least that many
+# seconds: to shrink a hang is to wait for each smaller one.
+_PATIENCE = 20.0
+_PATIENCE_LEAST = 5.0
 
 
 @functools.cache  # planting anew for each case would compile anew as well
-def _find(spec: str, kernel: str, fault: str | None) -> Found:
-    return with_fault(find([spec], [kernel])[0], fault)
+def _find(spec: str, kernel: str, fault: str | None, runs: int) -> Found:
+    return with_fault(find([spec], [kernel])[0], fault).with_runs(runs)
 
 
 def without_tensors(case: Case) -> Inputs:
     """Inputs that carry a case without building its tensors, for reports on what ran elsewhere."""
-    return Inputs(tensors={}, params=case.params(), launch=case.launch, case=case)
+    try:
+        return Inputs(tensors={}, params=case.params(), launch=case.launch, case=case)
+    except Exception as error:
+        raise SpecError(f"the case {type(case).__name__} raised {describe(error)}") from error
 
 
 @dataclass(kw_only=True)
 class Careful:
-    """Judges cases in this process until its device breaks, then in a child.
+    """Judges cases where what a launch does to its process costs that case alone.
 
-    `timeout` is the seconds that a child has for one case; `journal` is a file that holds the case being
-    judged, for whoever finds this process dead.
+    lane      where kernels run
+    isolate   whether every case is judged in another process
+    copies    whether such a process is a copy of this one, for a lane that uses nothing but the CPU
+    timeout   the seconds that another process has for one case
+    journal   names the case being judged, for whoever finds this process dead
+    known     kernels that a copy need not look for
     """
 
     lane: Lane
     isolate: bool = False
+    copies: bool = False
     timeout: float = TIMEOUT
-    journal: Path | None = None
-    _child: Child = field(default_factory=lambda: Child(module=_MODULE), init=False, repr=False)
+    journal: Journal | None = None
+    known: Sequence[Found] = ()
+    _child: Child = field(init=False, repr=False)
+    _slowest: float = field(default=0.0, init=False, repr=False)
+    _hung: bool = field(default=False, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        """Nothing is started before it is needed."""
+        if self.copies:
+            self._child = Child(answer=lambda request: answer(request, self.lane, self.known))
+        else:
+            self._child = Child(module=_MODULE)
+
+    @classmethod
+    def on(
+        cls,
+        lane: Lane,
+        *,
+        known: Sequence[Found],
+        journal: Journal | None = None,
+        timeout: float | None = None,
+        isolate: bool = False,
+    ) -> Careful:
+        """As a run on `lane` judges: in a copy where the CPU is its only device."""
+        copies = lane.device.type == "cpu"
+        return cls(
+            lane=lane,
+            isolate=isolate or copies,
+            copies=copies,
+            timeout=timeout or TIMEOUT,
+            journal=journal,
+            known=known,
+        )
 
     def __call__(self, found: Found, check: str, case: Case) -> tuple[Inputs, Findings]:
-        """The inputs (see `without_tensors` for those of a child) and the findings of one case.
+        """The inputs (see `without_tensors` for those of another process) and the findings of one case.
 
-        Raises what checks raise, in a child too, and EnvironmentUnfit where no child can be started.
+        A case that was out of resources is judged once more, alone in a fresh process; where its spec says
+        that such a launch must fit, it failed. Raises what checks raise, in another process too, and
+        EnvironmentUnfit where none can be started.
         """
+        request = _request(found, check, case)
         if self.journal is not None:
-            files.save(self.journal, json.dumps(_request(found, check, case)).encode())
-        if not self.isolate:
-            inputs = build(case, self.lane.device)
-            findings = checks.run(check, found.spec, inputs, self.lane)
-            if findings.outcome is not Outcome.CRASHED or self.lane.usable():
-                return inputs, findings
-            self.isolate = True
-            return without_tensors(case), findings
-        return without_tensors(case), self._ask(_request(found, check, case))
+            self.journal.write(request)
+        inputs, findings = self._judge(found, request, case)
+        if findings.outcome is Outcome.OUT_OF_RESOURCES:
+            self._child.close()
+            inputs, findings = without_tensors(case), self._ask(request)
+            self._child.close()
+            if findings.outcome is Outcome.OUT_OF_RESOURCES and must_fit(found.spec, case.launch):
+                findings = judged([Finding(summary=f"it must fit, but: {findings.reason}")])
+        if self.journal is not None:
+            self.journal.write(None)
+        return inputs, findings
+
+    def _judge(self, found: Found, request: dict[str, Any], case: Case) -> tuple[Inputs, Findings]:
+        if self.isolate:
+            return without_tensors(case), self._ask(request)
+        inputs = build(case, self.lane.device)
+        findings = checks.run(request["check"], found.spec, inputs, self.lane)
+        if findings.outcome is not Outcome.CRASHED or self.lane.usable():
+            return inputs, findings
+        self.isolate = True
+        return without_tensors(case), findings
 
     def _ask(self, request: dict[str, Any]) -> Findings:
+        began = time.monotonic()
         try:
-            told = self._child.ask(request, self.timeout)
+            told = self._child.ask(request, self._limit())
         except Lost as lost:
             if lost.stage == STARTING:
                 raise EnvironmentUnfit(
                     f"no process can be started to judge cases in, it {lost}: {lost.telling}"
                 ) from lost
+            self._hung |= not isinstance(lost, Died)
             return _blame(lost)
+        self._slowest = max(self._slowest, time.monotonic() - began)
         if not told["usable"]:
             self._child.close()  # or the next case would meet the device that this one broke
         return msgspec.convert(told["findings"], type=Findings)
 
+    def _limit(self) -> float:
+        """Seconds for the next case."""
+        if not self._hung:
+            return self.timeout
+        return min(self.timeout, max(_PATIENCE * self._slowest, _PATIENCE_LEAST))
+
     def close(self) -> None:
-        """End the child, if there is one."""
+        """End the other process, if there is one; nothing is in flight any more."""
         self._child.close()
+        if self.journal is not None:
+            self.journal.close()
+
+
+def must_fit(spec: KernelSpec, launch: Launch) -> bool:
+    """Whether a spec promises that `launch` is never out of resources; SpecError where it cannot say."""
+    try:
+        return spec.must_fit is not None and bool(spec.must_fit(launch))
+    except Exception as error:
+        raise SpecError(f"spec {spec.name!r}: must_fit raised {describe(error)}") from error
 
 
 def _request(found: Found, check: str, case: Case) -> dict[str, Any]:
@@ -142,27 +203,15 @@ def _blame(lost: Lost) -> Findings:
     return Findings(outcome=outcome, findings=(Finding(summary=summary, lines=words, facts=facts),))
 
 
-def bury(journal: Path, lane: str) -> Path | None:
-    """The record of the case a dead process left in its journal, None where it left none."""
-    try:
-        request = files.read(journal, Request, what="case in flight")
-    except UsageError:
-        return None
-    found = request.found()
-    case = cases.decode(found.spec.case, request.case)
-    died = Finding(summary="the launch crashed: the process that ran it died")
-    findings = Findings(outcome=Outcome.CRASHED, findings=(died,))
-    return records.save(found, request.check, without_tensors(case), findings, {"lane": lane})
-
-
-def answer(request: dict[str, Any], lane: Lane) -> dict[str, Any]:
+def answer(request: dict[str, Any], lane: Lane, known: Sequence[Found] = ()) -> dict[str, Any]:
     """Judge one requested case in this process: {"findings", "usable"}, the latter of the lane after it.
 
+    The kernel is among `known`, or where the request says.
     An error that no launch caused is raised as it is where it is ours, else as the spec's.
     """
     try:
         asked = msgspec.convert(request, type=Request)
-        found = asked.found()
+        found = _known(asked, known) or _find(asked.spec, asked.kernel, asked.fault, asked.runs)
         case = cases.decode(found.spec.case, asked.case)
         findings = checks.run(asked.check, found.spec, build(case, lane.device), lane)
     except BitproofError:
@@ -171,6 +220,15 @@ def answer(request: dict[str, Any], lane: Lane) -> dict[str, Any]:
         raise SpecError(f"judging a case raised {describe(error)}") from error
     usable = findings.outcome is not Outcome.CRASHED or lane.usable()
     return {"findings": msgspec.to_builtins(findings, enc_hook=str), "usable": usable}
+
+
+def _known(asked: Request, known: Sequence[Found]) -> Found | None:
+    wanted = (asked.spec, asked.kernel, asked.fault, asked.runs)
+    for found in known:
+        spec = found.spec
+        if (found.reference, spec.name, found.fault, spec.reproducible.runs) == wanted:
+            return found
+    return None
 
 
 def main() -> None:

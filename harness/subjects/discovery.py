@@ -5,6 +5,7 @@ What is wrong with a spec is gathered here, all of it at once, and keeps no othe
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import importlib
@@ -12,7 +13,8 @@ import importlib.util
 import pkgutil
 import sys
 import traceback
-from collections.abc import Iterable, Sequence
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -111,7 +113,7 @@ def load(reference: str) -> list[Found]:
     target, _, attribute = reference.partition(":")
     if target == BUILT_IN and not attribute:
         return _built_in()
-    if _was_built_in(target):
+    if was_built_in(target):
         return [found for found in _built_in() if found.spec.name in _FORMERLY[target]]
     module = _from_file(Path(target)) if target.endswith(".py") else _from_name(target)
     declared = _declared(module)
@@ -136,7 +138,15 @@ def _found(spec: KernelSpec, reference: str, module: ModuleType) -> Found:
     return Found(spec=spec, reference=reference, module=home, mistakes=find_mistakes(spec, CHECKS))
 
 
-def _was_built_in(target: str) -> bool:
+@contextlib.contextmanager
+def _warnings_of_theirs() -> Iterator[None]:
+    """While active, warnings are ignored, also where this run makes them errors: the code is anybody's."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+def was_built_in(target: str) -> bool:
     """Whether `target` is the former name of a built-in module, and nobody else's `kernels` has it."""
     if target not in _FORMERLY:
         return False
@@ -177,7 +187,8 @@ def _is_twin(value: Any) -> bool:
 
 def _from_name(name: str) -> ModuleType:
     try:
-        return importlib.import_module(name)
+        with _warnings_of_theirs():
+            return importlib.import_module(name)
     except ModuleNotFoundError as error:
         missing = error.name or name
         if name == missing or name.startswith(missing + "."):
@@ -237,7 +248,8 @@ def import_file(name: str, path: Path, *, package: bool = False) -> ModuleType:
     module = importlib.util.module_from_spec(plan)
     sys.modules[name] = module
     try:
-        plan.loader.exec_module(module)
+        with _warnings_of_theirs():
+            plan.loader.exec_module(module)
     except BaseException:
         del sys.modules[name]
         raise

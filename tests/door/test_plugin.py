@@ -22,7 +22,8 @@ from bitproof.harness import lanes
 from bitproof.harness.errors import SpecError
 from bitproof.harness.lowering import compile
 from bitproof.harness.lowering.findings import Reading
-from bitproof.harness.report import records
+from bitproof.harness.report import files, records
+from bitproof.harness.search import journal
 from bitproof.harness.subjects.discovery import Found
 from bitproof.plugin import CHECKOUT, PROPERTIES
 
@@ -62,6 +63,30 @@ LIMIT = Limit(
     lane="interpreter", check="memory", because="it needs a card", reproduction="their_specs.py"
 )
 SPEC = variant(name="limited", limits=(LIMIT,))
+"""
+DYING = """
+import ctypes
+import os
+from tests.harness.plain import scaled, variant
+
+
+def ends(tensors, params):
+    if tensors["x"].shape[1] > 1:
+        os._exit(1)
+    return scaled(tensors, params)
+
+
+def reads(tensors, params):
+    ctypes.string_at(0)
+
+
+def spins(tensors, params):
+    while True:
+        pass
+
+
+SPECS = [variant(name=run.__name__, run=run) for run in (ends, reads, spins)]
+RIGHT = variant(name="right")
 """
 STEADY_CONTROL = """
 from bitproof.harness.spec import Bitwise
@@ -148,7 +173,7 @@ def test_a_right_kernel_passes_every_property(run: Run) -> None:
     [
         (
             "in-flight",
-            "right: agreement cannot be judged: */main.json cannot be written (*): make *",
+            "right: agreement cannot be judged: */main-*.json cannot be written (*): make *",
         ),
         ("summary.json/folder", "no summary: */summary.json cannot be written (*): make its *"),
     ],
@@ -177,10 +202,10 @@ def test_a_wrong_kernel_gets_a_report_and_a_record(run: Run) -> None:
             "  wrong     1 of 1 elements*",
             "case      RowsCase()",
             "versions  lane interpreter  *",
-            "replay    bitproof replay .bitproof/failures/wrong-agreement-*.json",
+            "replay    bitproof replay .bitproof/failures/wrong-agreement-*.json --spec their_specs.py",
         ]
     )
-    report = result.stdout.str().partition("= FAILURES =")[2].partition("= bitproof =")[0]
+    report = result.stdout.str().partition("= FAILURES =")[2].partition("\nreplay ")[0]
     assert not re.search(r"traceback|error|\.py|hypothesis", report, re.IGNORECASE)
     (path,) = Path(".bitproof/failures").iterdir()
     record = records.load(path)
@@ -405,6 +430,39 @@ def test_workers_run_the_same_tests_into_one_summary(tmp_path: Path) -> None:
     assert len(entries) == 15
     assert len(list((tmp_path / ".bitproof" / "failures").iterdir())) == 1
     assert ended.stdout.count("summary: .bitproof/summary.json") == 1
+
+
+@pytest.mark.parametrize("workers", [(), ("-n", "2")], ids=["alone", "workers"])
+def test_what_dies_or_hangs_costs_its_own_check_alone(tmp_path: Path, workers: Any) -> None:
+    """Each is one outcome with a shrunk record, and everything else of the run is as without it."""
+    (tmp_path / "their_specs.py").write_text(DYING)
+    options = ("--spec", "their_specs.py", "--max-examples", "9", "--hang-limit", "2")
+    ended = _pytest(tmp_path, *workers, FILES[0], *options)
+    assert "3 failed, 1 passed" in ended.stdout, ended.stdout + ended.stderr
+    outcomes = {entry["kernel"]: entry["outcome"] for entry in _summary(tmp_path)["entries"]}
+    hung = {"spins": "hung"}
+    assert outcomes == {"ends": "crashed", "reads": "crashed", "right": "passed", **hung}
+    assert "the launch crashed: the process ended with exit code 1" in ended.stdout
+    assert "the launch crashed: the process died of SIGSEGV" in ended.stdout
+    assert "the launch hung: the process gave no answer within 2 s" in ended.stdout
+    failures = (tmp_path / ".bitproof" / "failures").iterdir()
+    found = {record.kernel: record.case or {} for record in map(records.load, failures)}
+    assert (found["ends"]["rows"], found["ends"]["columns"], found["ends"]["seed"]) == (1, 2, 0)
+    assert sorted(found) == ["ends", "reads", "spins"]
+    assert not (tmp_path / ".bitproof" / "in-flight").exists()
+
+
+def test_a_killed_run_tells_its_case_to_the_next(run: Run) -> None:
+    """As a record with the command that replays it; nothing that the journal names is imported."""
+    request = {"spec": "no_such.py", "kernel": "gone", "fault": None, "check": "agreement"}
+    request |= {"runs": 8, "case": {"rows": 3}}
+    held = {"process": "1 0", "lane": "interpreter", "request": request}
+    files.save(journal.FOLDER / "main-1.json", json.dumps(held).encode())
+    result = run(RIGHT)
+    assert result.ret == 0
+    told = "a process died over one case, told by nobody: bitproof replay *gone-agreement-*.json *"
+    result.stdout.fnmatch_lines([told])
+    assert not journal.FOLDER.exists()
 
 
 def test_a_mistake_is_said_once_whatever_the_workers(tmp_path: Path) -> None:

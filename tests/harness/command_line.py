@@ -31,7 +31,7 @@ def record_of(result: Result) -> str:
     """The path in the command that a report ends with."""
     lines = [line for line in result.stdout.splitlines() if line.startswith("replay ")]
     assert len(lines) == 1
-    return lines[0].split()[-1]
+    return lines[0].split()[3]
 
 
 def scripts() -> str:

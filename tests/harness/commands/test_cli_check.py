@@ -113,9 +113,11 @@ def test_check_of_captured_tensors_judges_them_alone(bitproof: Bitproof, tmp_pat
     assert "y[0] is 16.0, expected 13.0" in result.stdout
     path = record_of(result)
     assert json.loads(Path(path).read_text())["captured"]["path"] == str(file)
-    assert "y[0] is 16.0, expected 13.0" in bitproof("replay", path).stdout
+    assert "y[0] is 16.0, expected 13.0" in bitproof("replay", path, "--spec", PAIR).stdout
     save_file({"x": torch.full((70,), 4.0), "z": torch.ones(70)}, file)
-    refused(bitproof("replay", path), "is not the file that was recorded")
+    again = bitproof("replay", path, "--spec", PAIR)
+    assert again.exit_code == 2
+    assert "is not the file that was recorded" in again.stderr
 
 
 @pytest.mark.parametrize(

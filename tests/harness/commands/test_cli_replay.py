@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,8 +21,11 @@ def test_a_planted_fault_is_reported_recorded_and_replayed(bitproof: Bitproof) -
     path = record_of(result)
     assert Path(path).parent == Path(".bitproof/failures/planted")
     assert f"record    {path}" in result.stdout
-    again = bitproof("replay", path)
+    assert f"replay    bitproof replay {path} --spec {PAIR}" in result.stdout
+    refused(bitproof("replay", path), f"code in '{PAIR}', which belongs to no installed")
+    again = bitproof("replay", path, "--spec", PAIR)
     assert again.exit_code == 1
+    assert again.stderr == f"bitproof: replaying runs the code of --spec {PAIR}\n"
     report = result.stdout.split("\n\n")[1].splitlines()
     assert again.stdout.splitlines() == [line for line in report if not line.startswith("record")]
 
@@ -34,7 +38,7 @@ def test_a_record_of_what_was_mended_holds_when_replayed(bitproof: Bitproof) -> 
     plain["fault"] = None
     plain["versions"]["triton"] = "3.5.0"
     path.write_text(json.dumps(plain))
-    again = bitproof("replay", str(path))
+    again = bitproof("replay", str(path), "--spec", PAIR)
     assert again.exit_code == 0
     assert "scale_add: agreement passed (it failed when it was recorded)" in again.stdout
     assert "changed   triton 3.5.0 then, " in again.stdout
@@ -62,8 +66,28 @@ def test_what_took_a_process_down_is_replayed_in_another_with_its_fault(bitproof
     """The fault is planted there too: what was recorded as a crash fails as it does here."""
     options = ("--spec", PAIR, "--fault", "scales the sum", "--check", "agreement")
     path = Path(record_of(bitproof("check", "scale_add", *options)))
-    here = bitproof("replay", str(path))
+    here = bitproof("replay", str(path), "--spec", PAIR)
     path.write_text(json.dumps({**json.loads(path.read_text()), "outcome": "crashed"}))
-    elsewhere = bitproof("replay", str(path))
+    elsewhere = bitproof("replay", str(path), "--spec", PAIR)
     assert elsewhere.exit_code == 1
     assert elsewhere.stdout == here.stdout
+
+
+@pytest.mark.parametrize(
+    ("case", "captured", "said"),
+    [
+        (None, {"path": "/dev/zero", "sha256": "", "params": {}}, "/dev/zero are gone"),
+        (None, {"path": "\x1b[2J\0", "sha256": "", "params": {}}, r"'\x1b[2J\x00' are gone"),
+        ({"rows": 10**401}, None, "not a "),
+        ({"\x1b[2J": 1}, None, "not a "),
+    ],
+)
+def test_a_hostile_record_of_a_right_kernel_is_one_sentence(
+    bitproof: Bitproof, tmp_path: Path, case: Any, captured: Any, said: str
+) -> None:
+    """A device as a file, a path and names that would draw on the screen, a number that nothing holds."""
+    record = {"format": 1, "kernel": "cast_e4m3", "spec": "bitproof.kernels", "check": "agreement"}
+    record |= {"outcome": "failed", "case": case, "captured": captured, "finding": []}
+    record |= {"lane": "interpreter", "versions": {}, "replay": "", "fault": None}
+    (tmp_path / "record.json").write_text(json.dumps(record))
+    refused(bitproof("replay", "record.json"), said)

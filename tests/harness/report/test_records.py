@@ -58,9 +58,10 @@ def test_a_record_holds_what_a_replay_needs(tmp_path: Path) -> None:
     assert cases.decode(plain.RowsCase, record.case) == plain.CASE
     assert record.captured is None
     assert record.versions == {name: str(value) for name, value in VERSIONS.items()}
-    assert record.replay == f"bitproof replay {path}"
+    assert record.replay == records.replay_command(path, "tests.harness.plain")
     assert record.finding[0]["summary"] == "y[0, 0] is nan, expected 1.0"
-    assert records.find_subject(record).spec is plain.SPEC
+    assert records.find_subject(record, "tests.harness.plain").spec is plain.SPEC
+    assert records.owner_of(record, "tests.harness.plain") == "--spec tests.harness.plain"
 
 
 def test_an_infinite_distance_is_still_json(tmp_path: Path) -> None:
@@ -192,8 +193,9 @@ def test_a_file_that_cannot_be_read_is_one_sentence(tmp_path: Path, name: str) -
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"spec": "no_such_package"}, "--spec no_such_package: no module of that name"),
-        ({"kernel": "renamed"}, "unknown kernel 'renamed': there are scaled_rows"),
+        ({"spec": "no_such_package"}, "about code in 'no_such_package', which belongs to no"),
+        ({"spec": "numpy", "kernel": "x"}, "--spec numpy: no KernelSpec in that module"),
+        ({"spec": "bitproof.kernels", "kernel": "renamed"}, "unknown kernel 'renamed': there are"),
     ],
 )
 def test_a_record_of_something_gone_is_one_sentence(

@@ -11,7 +11,7 @@ from typing import Any
 
 from bitproof.harness.case import Inputs, Launch
 from bitproof.harness.outcomes import Finding, Findings, Outcome
-from bitproof.harness.report import failure, summary
+from bitproof.harness.report import failure, records, summary
 from bitproof.harness.report.summary import Entry
 from bitproof.harness.search.falsify import SearchResult
 from bitproof.harness.subjects.discovery import Found
@@ -148,7 +148,7 @@ def test_a_report_can_be_acted_on() -> None:
         "  got 1",
         "case      RowsCase(rows=3, launch=Launch(block=64))",
         "versions  lane cuda",
-        "replay    bitproof replay r.json",
+        f"replay    {records.replay_command(Path('r.json'), FOUND.reference)}",
     ]
 
 

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import dataclasses
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from bitproof.harness import case as cases
+from bitproof.harness import checks
 from bitproof.harness.errors import EnvironmentUnfit, SpecError
-from bitproof.harness.outcomes import Outcome
+from bitproof.harness.outcomes import Findings, Outcome
 from bitproof.harness.report import records
-from bitproof.harness.search import isolation
+from bitproof.harness.search import journal
 from bitproof.harness.search.isolation import Careful
+from bitproof.harness.search.journal import Journal
 from bitproof.harness.subjects.discovery import Found, find
 from bitproof.harness.subjects.planting import with_fault
 from tests.harness.conftest import Write
@@ -85,7 +89,20 @@ def turned(inputs):
     raise ValueError("no turn")
 
 
-RUNS = (breaks, dies, hangs, killed, leaves, prints, raises, reads_nowhere)
+def wants(tensors, params):
+    raise MemoryError("out of memory")
+
+
+def wants_once(tensors, params, judged=[]):
+    judged.append(os.getpid())
+    marker = __file__ + ".wanted"
+    if not os.path.exists(marker) or judged[0] in map(int, open(marker)):
+        open(marker, "w").write(str(judged[0]))
+        raise MemoryError("out of memory")
+    return scaled(tensors, params)
+
+
+RUNS = (wants, wants_once, breaks, dies, hangs, killed, leaves, prints, raises, reads_nowhere)
 SPECS = [variant(name=run.__name__, run=run) for run in RUNS]
 TURN = Invariance(name="turned", transform=turned, relate=lambda found, inputs: found)
 ODD = variant(name="odd", oracle=unanswered, invariances=(TURN,))
@@ -124,7 +141,6 @@ def test_a_death_costs_one_case(careful: Careful, spec: Callable[[str], Found]) 
     """How it ended and its last words are told, and the next case is judged by a new child."""
     for name, how, words in (
         ("dies", "ended with exit code 7", ""),
-        ("leaves", "ended with exit code 1", "  printed   enough"),
         ("killed", "died of SIGKILL", ""),
         ("reads_nowhere", "died of SIGSEGV", "  printed   Fatal Python error: Segmentation fault"),
     ):
@@ -135,6 +151,36 @@ def test_a_death_costs_one_case(careful: Careful, spec: Callable[[str], Found]) 
         assert first == f"the launch crashed: the process {how}"
         assert rest[:1] == ([words] if words else [])
         assert careful(found, "agreement", RowsCase(rows=3))[1].outcome is Outcome.PASSED
+
+
+def test_a_launcher_that_leaves_python_has_raised(spec: Callable[[str], Found]) -> None:
+    """`sys.exit` ends no process here, neither."""
+    _, findings = Careful(lane=PlainLane())(spec("leaves"), "agreement", RowsCase(rows=2))
+    assert findings.text == "the launch raised SystemExit: enough"
+
+
+def test_a_copy_of_this_process_judges_and_dies_alike(spec: Callable[[str], Found]) -> None:
+    """It keeps what is warm here from case to case, and needs no file to find its kernel by."""
+    found = dataclasses.replace(spec("dies"), reference="nowhere")
+    judge = Careful.on(PlainLane(), known=[found])
+    for rows, outcome in ((3, Outcome.PASSED), (2, Outcome.CRASHED), (4, Outcome.PASSED)):
+        assert judge(found, "agreement", RowsCase(rows=rows))[1].outcome is outcome
+    judge.close()
+
+
+def test_want_of_memory_is_asked_about_twice(spec: Callable[[str], Found]) -> None:
+    """In a fresh process the second time; where the spec says that it must fit, the kernel failed."""
+    once, always = spec("wants_once"), spec("wants")
+    bound = dataclasses.replace(always.spec, name="bound", must_fit=lambda launch: True)
+    must = dataclasses.replace(always, spec=bound)
+    judge = Careful.on(PlainLane(), known=[once, always, must])
+    case = RowsCase(rows=2)
+    assert judge(once, "agreement", case)[1].outcome is Outcome.PASSED
+    assert judge(always, "agreement", case)[1].outcome is Outcome.OUT_OF_RESOURCES
+    findings = judge(must, "agreement", case)[1]
+    assert findings.outcome is Outcome.FAILED
+    assert findings.text == "it must fit, but: out of memory"
+    judge.close()
 
 
 def test_a_planted_fault_is_planted_in_the_child(careful: Careful) -> None:
@@ -200,22 +246,31 @@ def test_a_specs_own_mistake_is_no_crash(careful: Careful, spec: Callable[[str],
 def test_the_case_in_flight_is_on_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spec: Callable[[str], Found]
 ) -> None:
-    """For whoever finds this process dead, it becomes a record that replays."""
+    """For whoever finds this process dead, it becomes a record that replays; a case that is over does not."""
     monkeypatch.chdir(tmp_path)
-    journal = tmp_path / "deep" / "journal.json"
-    judge = Careful(lane=PlainLane(), journal=journal)
-    found = spec("prints")
-    assert judge(found, "agreement", RowsCase(rows=4))[1].outcome is Outcome.PASSED
-    assert not judge.isolate
-    path = isolation.bury(journal, "interpreter")
-    assert path is not None
-    record = records.load(path)
-    assert (record.kernel, record.check, record.outcome) == ("prints", "agreement", "crashed")
-    assert cases.decode(RowsCase, record.case) == RowsCase(rows=4)
-    assert record.fault is None
-    assert isolation.bury(tmp_path / "none.json", "interpreter") is None
+    path = tmp_path / "deep" / "journal.json"
     faulty = with_fault(find(["tests.harness.plain"], ["scaled_rows"])[0], "off by a factor")
+    judge = Careful(lane=PlainLane(), journal=Journal(path=path, lane="interpreter"))
+    during = []
+    monkeypatch.setattr(
+        checks,
+        "run",
+        lambda *_: during.append(path.read_bytes()) or Findings(outcome=Outcome.PASSED),
+    )
+    judge(faulty, "agreement", RowsCase(rows=444444))
     judge(faulty, "agreement", RowsCase(rows=4))
-    path = isolation.bury(journal, "interpreter")
-    assert path is not None
-    assert records.load(path).fault == "off by a factor"
+    assert list(journal.find_dead(path.parent)) == []  # it lives
+    assert journal.bury(path) is None
+    judge.close()
+    assert not path.parent.exists()
+    path.parent.mkdir()
+    path.write_bytes(during[-1].replace(journal.process(os.getpid()).encode(), b"1 0"))
+    assert list(journal.find_dead(path.parent)) == [path]
+    buried = journal.bury(path)
+    assert buried is not None
+    record = records.load(buried)
+    assert (record.kernel, record.check, record.outcome) == ("scaled_rows", "agreement", "crashed")
+    assert cases.decode(RowsCase, record.case) == RowsCase(rows=4)
+    assert record.fault == "off by a factor"
+    assert record.lane == "interpreter"
+    assert journal.bury(tmp_path / "none.json") is None
