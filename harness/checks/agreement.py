@@ -26,7 +26,7 @@ def check(spec: KernelSpec, inputs: Inputs, lane: Lane) -> Findings:
     """
     with exercised.collecting() as met:
         launched = _launch(spec, inputs, lane)
-    refusal = find_refusal(launched.launches or ())
+    refusal = find_refusal(spec.name, launched.launches or ())
     if refusal:
         return judged([Finding(summary=refusal)])
     findings, worst = compare.against_oracle(spec, launched.outputs, inputs)
@@ -54,7 +54,7 @@ def _launch(spec: KernelSpec, inputs: Inputs, lane: Lane) -> Launched:
     except LaunchFailed as failure:
         outcome = classify(failure.__cause__ or failure, spec.refuses).outcome
         if outcome in (Outcome.CRASHED, Outcome.UNSUPPORTED):
-            refusal = find_refusal(failure.launches)
+            refusal = find_refusal(spec.name, failure.launches)
             if refusal:
                 raise LaunchFailed(spec.name) from Uncompilable(refusal)
         raise

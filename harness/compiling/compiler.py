@@ -26,20 +26,20 @@ FOLDER = Path(".bitproof") / "compiled"
 # The first is asked; the others where it refuses, since what one of them takes is not refused. They are far
 # apart: another vendor's, one without fp8, one whose instructions no earlier one has.
 TARGETS = ("sm_90", "gfx942", "sm_80", "sm_100")
-# Specialisations of one kernel that are compiled in this process; cases reach many that compile alike.
+# Specialisations of one kernel function that are compiled for one spec; cases reach many that compile alike.
 MOST = 4
 # Seconds for one kernel: half a second is usual.
 LIMIT = 60.0
 
 # Why a specialisation compiles nowhere, "" where it does somewhere or nothing is known, by its digest.
 _answers: dict[str, str] = {}
-_met: collections.Counter[str] = collections.Counter()
+_met: collections.Counter[tuple[str, str]] = collections.Counter()
 
 
-def find_refusal(launches: Iterable[KernelLaunch]) -> str:
+def find_refusal(spec: str, launches: Iterable[KernelLaunch]) -> str:
     """Why no target compiles one of `launches`, in a sentence; "" where each compiles as far as is known.
 
-    Of each kernel function the first few specialisations that this process met are compiled. Raises
+    Of each kernel function the first few specialisations that `spec` met in this process are compiled. Raises
     EnvironmentUnfit where no worker can start.
     """
     # Triton is imported by the lane that was chosen, never before.
@@ -51,9 +51,9 @@ def find_refusal(launches: Iterable[KernelLaunch]) -> str:
         except Undescribable:
             continue
         if described.digest not in _answers:
-            if _met[described.function] >= MOST:
+            if _met[spec, described.function] >= MOST:
                 continue
-            _met[described.function] += 1
+            _met[spec, described.function] += 1
             _answers[described.digest] = _answer(described.digest, json.dumps(described.request))
         refusal = _answers[described.digest]
         if refusal:

@@ -137,14 +137,14 @@ def test_integers_that_compile_alike_are_compiled_once(
     monkeypatch.setattr(compiler, "_met", type(compiler._met)())
     x = torch.ones(4)
     for n in (3, 5, 7, 2**31 - 1):
-        compiler.find_refusal([launch(double, x=x, y=x, n=n, BLOCK=4)])
+        compiler.find_refusal("plain", [launch(double, x=x, y=x, n=n, BLOCK=4)])
     assert len(asked) == 1
     for n in (1, 16, 2**40 + 1, 2**40, 2**63):
-        compiler.find_refusal([launch(double, x=x, y=x, n=n, BLOCK=4)])
+        compiler.find_refusal("plain", [launch(double, x=x, y=x, n=n, BLOCK=4)])
     assert len(asked) == compiler.MOST
     monkeypatch.setattr(compiler, "_answers", {})
     monkeypatch.setattr(compiler, "_met", type(compiler._met)())
-    compiler.find_refusal([launch(double, x=x, y=x, n=3, BLOCK=4)])
+    compiler.find_refusal("plain", [launch(double, x=x, y=x, n=3, BLOCK=4)])
     assert len(asked) == compiler.MOST
 
 
