@@ -104,7 +104,7 @@ def main() -> None:
     outputs = [lane.run(spec, one, Variation()).outputs for one in inputs]
 
     def compared(i: int) -> None:
-        for key, got in compare.fetched(outputs[i]).items():
+        for key, got in compare.fetch(outputs[i]).items():
             compare.output(spec, key, got, answers[i][key], inputs[i])
 
     comparing = each(compared)

@@ -103,7 +103,7 @@ class Inputs:
 
 def build(case: Case, device: torch.device) -> Inputs:
     """The inputs of `case` on `device`; SpecError when the case cannot make them."""
-    with _asking(case):
+    with _blame_case(case):
         tensors, params, launch = case.tensors(device), case.params(), case.launch
     named: Any = tensors
     if not isinstance(named, Mapping) or not all(
@@ -117,7 +117,7 @@ def build(case: Case, device: torch.device) -> Inputs:
 
 def covered(case: Case) -> set[str]:
     """What `case` covers, each feature once; SpecError when the case cannot say."""
-    with _asking(case):
+    with _blame_case(case):
         return set(case.features())
 
 
@@ -133,7 +133,7 @@ def with_launch(case: Any, launch: Launch) -> Any:
 
 
 @contextmanager
-def _asking(case: Case) -> Iterator[None]:
+def _blame_case(case: Case) -> Iterator[None]:
     """What a case raises is its spec's mistake, unless the device ran out of memory or broke."""
     try:
         yield

@@ -90,12 +90,12 @@ def negated(
             tensor = inputs.tensors[name]
             if not bool(torch.isfinite(tensor).all()):
                 return None
-            changed[name] = _flipped(tensor, _sign(tensor))
+            changed[name] = _flip(tensor, _sign(tensor))
         return inputs.replace(**changed)
 
     def relate(found: Tensors, inputs: Inputs) -> Tensors:
         masks = {**{name: _sign(found[name]) for name in outputs}, **packed}
-        turned = {name: _flipped(found[name], mask) for name, mask in masks.items()}
+        turned = {name: _flip(found[name], mask) for name, mask in masks.items()}
         return {**turned, **{name: found[name] for name in same}}
 
     return Invariance(name="the signs flipped", transform=transform, relate=relate)
@@ -106,7 +106,7 @@ def _sign(tensor: Tensor) -> int:
     return 0x80 if tensor.element_size() == 1 else torch.iinfo(bits(tensor).dtype).min
 
 
-def _flipped(tensor: Tensor, mask: int) -> Tensor:
+def _flip(tensor: Tensor, mask: int) -> Tensor:
     return (bits(tensor) ^ mask).view(tensor.dtype)
 
 
@@ -153,15 +153,15 @@ def monotone(tensor: str, output: str) -> Invariance:
         x = inputs.tensors[tensor]
         if bool(torch.isnan(x).any()):
             return None
-        return inputs.replace(**{tensor: _sorted(x)})
+        return inputs.replace(**{tensor: _sort(x)})
 
     def relate(found: Tensors, inputs: Inputs) -> Tensors:
-        return {output: _sorted(found[output])}
+        return {output: _sort(found[output])}
 
     return Invariance(name="the input sorted", transform=transform, relate=relate)
 
 
-def _sorted(tensor: Tensor) -> Tensor:
+def _sort(tensor: Tensor) -> Tensor:
     pattern = bits(tensor)
     width = 8 * tensor.element_size()
     magnitude = pattern.to(torch.int64) & ((1 << (width - 1)) - 1)

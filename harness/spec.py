@@ -189,10 +189,10 @@ def find_mistakes(spec: KernelSpec, checks: Collection[str]) -> tuple[str, ...]:
             found += compare(spec)
     faults = () if wrong["faults"] else spec.faults
     limits = () if wrong["limits"] else spec.limits
-    return (*found, *_misnamed_checks(faults, limits, sorted(checks)))
+    return (*found, *_find_misnamed_checks(faults, limits, sorted(checks)))
 
 
-def _misnamed_checks(
+def _find_misnamed_checks(
     faults: Iterable[Fault], limits: Iterable[Limit], checks: Sequence[str]
 ) -> Iterator[str]:
     for fault in faults:

@@ -24,7 +24,7 @@ from bitproof.oracles.estimates import (
     total,
 )
 from bitproof.oracles.formats import BF16, E4M3, E8M0, Array, Floats, decode, to_numpy
-from bitproof.oracles.rounding import rounded_value
+from bitproof.oracles.rounding import round_value
 
 SCALED: Final = 32
 LARGEST: Final = 448.0
@@ -61,7 +61,7 @@ def backward(tensors: Mapping[str, torch.Tensor], params: Mapping[str, Any]) -> 
     d = product(product(exactly(2.0 * weight), exactly(relu)), gradient)
     d = _only(d, owned[:, None])
     share = _only(product(square, gradient), owned[:, None])
-    dprob = _added(share, tensors["dprob"], owned)
+    dprob = _add_columns(share, tensors["dprob"], owned)
     found = {
         "d_srelu": rounded(_only(product(exactly(weight), square), owned[:, None]), BF16),
         "dprob": dprob,
@@ -95,7 +95,7 @@ def dtypes(
     }
 
 
-def dequantised(codes: torch.Tensor, scale: torch.Tensor | None) -> Floats:
+def dequantise(codes: torch.Tensor, scale: torch.Tensor | None) -> Floats:
     """An operand in float64: [..., K], scale [..., ceil(K / 32)] e8m0 codes or None."""
     values = to_numpy(codes).astype(np.float64)
     if scale is None:
@@ -104,7 +104,7 @@ def dequantised(codes: torch.Tensor, scale: torch.Tensor | None) -> Floats:
     return np.asarray(values * np.repeat(powers, SCALED, axis=-1)[..., : values.shape[-1]])
 
 
-def accumulated(exact: Floats, magnitude: Floats, terms: int) -> Estimate:
+def accumulate(exact: Floats, magnitude: Floats, terms: int) -> Estimate:
     """A product of `terms` exact products an element, summed in fp32 by a tensor core or otherwise.
 
     `magnitude` is the product of the operands' absolute values.
@@ -124,15 +124,15 @@ def _groups(offsets: Array, experts: Array) -> Iterator[tuple[int, slice, int]]:
 
 def _product(tensors: Mapping[str, torch.Tensor], groups: list[tuple[int, slice, int]]) -> Estimate:
     """sum_k A[m, k] B[n, k] of each row with its group's weights."""
-    a = dequantised(tensors["a"], tensors.get("a_scale"))
-    b = dequantised(tensors["b"], tensors.get("b_scale"))
+    a = dequantise(tensors["a"], tensors.get("a_scale"))
+    b = dequantise(tensors["b"], tensors.get("b_scale"))
     exact = np.zeros((a.shape[0], b.shape[1]))
     magnitude = np.zeros_like(exact)
     with np.errstate(invalid="ignore"):
         for _, rows, expert in groups:
             exact[rows] = a[rows] @ b[expert].T
             magnitude[rows] = np.abs(a[rows]) @ np.abs(b[expert]).T
-    return accumulated(exact, magnitude, a.shape[1])
+    return accumulate(exact, magnitude, a.shape[1])
 
 
 def _only(x: Estimate, mask: Array) -> Estimate:
@@ -141,7 +141,7 @@ def _only(x: Estimate, mask: Array) -> Estimate:
     return Estimate(value=value, low=low, high=high)
 
 
-def _added(terms: Estimate, buffer: torch.Tensor, owned: Array) -> Estimate:
+def _add_columns(terms: Estimate, buffer: torch.Tensor, owned: Array) -> Estimate:
     """`buffer` plus the sums over columns; exact where a row is nobody's."""
     start = exactly(to_numpy(buffer).astype(np.float64))
     summed = total(terms, 1, start)
@@ -209,7 +209,7 @@ def _blocks(d: Estimate) -> tuple[Estimate, Estimate]:
     scale = [np.where(finite, e + 127.0, _NO_NUMBER) for e in exponents]
 
     def coded(x: Floats, e: Array) -> Floats:
-        return rounded_value(np.where(finite[..., None], np.ldexp(x, -e[..., None]), 0.0), E4M3)
+        return round_value(np.where(finite[..., None], np.ldexp(x, -e[..., None]), 0.0), E4M3)
 
     value = np.where(finite[..., None], coded(blocks.value, exponents[0]), np.nan)
     low = np.minimum(*(coded(blocks.low, e) for e in exponents[1:]))

@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 
 from bitproof.oracles.formats import Array, Floats, Format
-from bitproof.oracles.rounding import Overflow, rounded_value
+from bitproof.oracles.rounding import Overflow, round_value
 
 UNIT: Final = 2.0**-24
 """The unit roundoff of fp32."""
@@ -96,5 +96,5 @@ def rounded(x: Estimate, fmt: Format) -> Estimate:
     Too large goes to infinity where the format has one, else to its largest value.
     """
     overflow: Overflow = "saturate" if fmt.infinity is None else "inf"
-    low, high = (rounded_value(end, fmt, overflow=overflow) for end in (x.low, x.high))
+    low, high = (round_value(end, fmt, overflow=overflow) for end in (x.low, x.high))
     return Estimate(value=x.value, low=low, high=high)

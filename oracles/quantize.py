@@ -88,7 +88,7 @@ def per_token_group(tensors: Tensors, params: Params) -> Outputs:
     with np.errstate(all="ignore"):
         scale = amax / _E4M3_LARGEST
         scaled = groups / scale[..., None]
-    return {"y": _e4m3(_ungrouped(scaled, x)), "scale": scale}
+    return {"y": _e4m3(_join_groups(scaled, x)), "scale": scale}
 
 
 def per_tensor_static(tensors: Tensors, params: Params) -> Outputs:
@@ -117,7 +117,7 @@ def ue8m0_group(tensors: Tensors, params: Params) -> Outputs:
     x = _matrix(tensors["x"])
     scaled, exponent, infinite = _ue8m0(_grouped(x, _group(params, 128)))
     scale = np.where(infinite, _E8M0_NAN, (exponent + 127).astype(np.uint8))
-    return {"y": _e4m3(_ungrouped(scaled, x)), "scale": scale}
+    return {"y": _e4m3(_join_groups(scaled, x)), "scale": scale}
 
 
 def ue8m0_inplace(tensors: Tensors, params: Params) -> Outputs:
@@ -131,7 +131,7 @@ def ue8m0_inplace(tensors: Tensors, params: Params) -> Outputs:
     scaled, exponent, _ = _ue8m0(_grouped(x, _group(params, 64)))
     # e4m3 times a power of two: exact in fp64.
     values = np.ldexp(decode(round_to(scaled, E4M3), E4M3), exponent[..., None])
-    return {"x": from_bits(round_to(_ungrouped(values, x), fmt), fmt)}
+    return {"x": from_bits(round_to(_join_groups(values, x), fmt), fmt)}
 
 
 def kv_store(kind: Literal["int8", "fp8"]) -> Oracle:
@@ -192,7 +192,7 @@ def e2m1_group(tensors: Tensors, params: Params) -> Outputs:
     finite: Array = np.asarray(np.isfinite(groups).all(axis=-1))
     groups = np.where(finite[..., None], groups, np.float32(0.0))
     exponent = covering_exponent(np.maximum(_amax(groups), _E2M1_FLOOR), _E2M1_LARGEST)
-    codes = round_to(_ungrouped(_times_power(groups, -exponent), x), E2M1)
+    codes = round_to(_join_groups(_times_power(groups, -exponent), x), E2M1)
     return {
         "y": codes[:, 0::2] | (codes[:, 1::2] << np.uint8(4)),
         "scale": np.where(finite, (exponent + 127).astype(np.uint8), _E8M0_NAN),
@@ -244,7 +244,7 @@ def _grouped(x: Array, group: int) -> Array:
     return x.reshape(*rows, count, group)
 
 
-def _ungrouped(groups: Array, x: Array) -> Array:
+def _join_groups(groups: Array, x: Array) -> Array:
     """`_grouped` undone: back to the shape of `x`."""
     *rows, count, group = groups.shape
     return groups.reshape(*rows, count * group)[..., : x.shape[-1]]
@@ -298,7 +298,7 @@ def _kv_blocks(x: Array, kind: Literal["int8", "fp8"]) -> tuple[Array, Array]:
     with np.errstate(all="ignore"):
         scaled = groups / scale.astype(np.float32)[..., None]
     if kind == "fp8":
-        return _e4m3(_ungrouped(scaled, x)), scale
+        return _e4m3(_join_groups(scaled, x)), scale
     invalid = np.isnan(groups).any(axis=-1)
     scaled[invalid] = 0.0
     scale[invalid] = np.nan
@@ -306,4 +306,4 @@ def _kv_blocks(x: Array, kind: Literal["int8", "fp8"]) -> tuple[Array, Array]:
     # The difference to the integer below is exact, which adding a half and flooring is not.
     whole = np.floor(magnitude)
     whole += magnitude - whole >= np.float32(0.5)
-    return _ungrouped(np.copysign(whole, scaled).astype(np.int8), x), scale
+    return _join_groups(np.copysign(whole, scaled).astype(np.int8), x), scale

@@ -71,7 +71,7 @@ def round_to(
     return codes.reshape(values.shape)
 
 
-def rounded_value(
+def round_value(
     x: npt.ArrayLike, fmt: Format, *, mode: Mode = "rne", overflow: Overflow = "saturate"
 ) -> Floats:
     """The values of `round_to`, exact in float64."""
@@ -145,7 +145,9 @@ def _by_integers(values: Array, fmt: Format, mode: Mode, overflow: Overflow) -> 
     shift = binade - np.maximum(field, word(1)) + word(mantissa - fmt.mantissa_bits)
     # From this shift on, every significand is below a quarter of the last place.
     shift = np.minimum(shift, word(mantissa + 3))
-    code = ((binade - base) << word(fmt.mantissa_bits)) + _shifted(significand, shift, mode, word)
+    code = ((binade - base) << word(fmt.mantissa_bits)) + _shift_and_round(
+        significand, shift, mode, word
+    )
 
     if fmt.specials == "exponent":
         # No subnormals: field 0 is the smallest exponent, and only zero is below it.
@@ -171,7 +173,7 @@ def _by_integers(values: Array, fmt: Format, mode: Mode, overflow: Overflow) -> 
     return codes
 
 
-def _shifted(significand: Array, shift: Array, mode: Mode, word: Any) -> Array:
+def _shift_and_round(significand: Array, shift: Array, mode: Mode, word: Any) -> Array:
     """significand / 2^shift rounded to an integer, for shifts of at least 1."""
     one = word(1)
     if mode == "rz":

@@ -25,7 +25,7 @@ def test_lowering(conclude: Conclude, kernel: Found, target: str) -> None:
     """Every hazard in the target's code is declared by the spec, with its reason."""
 
     def judge() -> Entry:
-        excluded = report.excluded(kernel.spec, target)
+        excluded = report.find_excluded(kernel.spec, target)
         return excluded or report.entry(report.judge(reading(kernel, target), kernel.spec))
 
     conclude(f"lowering for {target}", kernel, judge)

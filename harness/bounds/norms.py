@@ -45,7 +45,7 @@ class StorageModel:
         """
         if not isinstance(expected, Modelled):
             raise SpecError("a storage model needs an oracle that answers with a Modelled")
-        wide = _widened(got)
+        wide = _widen(got)
         specials = _specials(wide, expected.value)
         if specials is not None or not wide.size:
             return specials
@@ -111,7 +111,7 @@ class RelativeRms:
 
     def judge(self, got: Array, expected: Answer) -> Judgement | None:
         """Judge NaN and infinities, then the norm."""
-        wide, value = _widened(got), settle_overflow(got, _exact(expected))
+        wide, value = _widen(got), settle_overflow(got, _exact(expected))
         return first_failing((_specials(wide, value), _whole(wide, value, self.limit)))
 
 
@@ -129,7 +129,7 @@ class ScaledMax:
 
     def judge(self, got: Array, expected: Answer) -> Judgement | None:
         """Judge NaN and infinities, then the elements."""
-        wide, value = _widened(got), settle_overflow(got, _exact(expected))
+        wide, value = _widen(got), settle_overflow(got, _exact(expected))
         distance = np.abs(_difference(wide, value))
         allowed = self.limit * float(np.abs(_finite(value)).max(initial=0.0))
         judged = Judgement(
@@ -217,14 +217,14 @@ def _specials(wide: Floats, value: Floats) -> Judgement | None:
     return Judgement(bad=bad, distance=distance, allowed=0.0, unit="absolute")
 
 
-def _widened(got: Array) -> Floats:
+def _widen(got: Array) -> Floats:
     with np.errstate(invalid="ignore"):  # widening a signalling NaN raises the flag
         return got.astype(np.float64)
 
 
 def _exact(expected: Answer) -> Floats:
     value = expected.value if isinstance(expected, (Estimate, Modelled)) else expected
-    return _widened(value)
+    return _widen(value)
 
 
 def _finite(values: Floats) -> Floats:

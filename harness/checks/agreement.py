@@ -73,7 +73,7 @@ def _attributed(
             return compare.NOBODY
         return again.writer(name, index) if again.writer and spec.program is None else ""
 
-    return [compare.attributed(finding, writer) for finding in findings]
+    return [compare.name_writer(finding, writer) for finding in findings]
 
 
 def _not_refused(spec: KernelSpec, inputs: Inputs, lane: Lane) -> list[Finding]:

@@ -23,8 +23,8 @@ def check(spec: KernelSpec, inputs: Inputs, lane: Lane) -> Findings:
     that reads nothing would pass, and nothing is shown.
     """
     turned = reverse(inputs)
-    first = _claimed(spec, kept(lane.run(spec, inputs, Variation()).outputs))
-    other = _claimed(spec, kept(lane.run(spec, turned, Variation()).outputs))
+    first = _select_claimed(spec, kept(lane.run(spec, inputs, Variation()).outputs))
+    other = _select_claimed(spec, kept(lane.run(spec, turned, Variation()).outputs))
     try:
         graph = lane.capture(spec, inputs)
     except Uncapturable as failure:
@@ -56,7 +56,7 @@ def reverse(inputs: Inputs) -> Inputs:
     return inputs.replace(**changed)
 
 
-def _claimed(spec: KernelSpec, outputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def _select_claimed(spec: KernelSpec, outputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
     claim = spec.reproducible.outputs
     return {name: output for name, output in outputs.items() if not claim or name in claim}
 

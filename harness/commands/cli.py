@@ -39,7 +39,7 @@ def _one_kernel(command: Command) -> Command:
     return click.argument("kernel")(_fault(_lane(_spec(command))))
 
 
-def _captured(title: str) -> Callable[[Command], Command]:
+def _add_capture_options(title: str) -> Callable[[Command], Command]:
     """What says that a command's inputs are a user's own tensors."""
 
     def take(command: Command) -> Command:
@@ -110,7 +110,7 @@ def list_(kernels: tuple[str, ...], **options: Any) -> int:
     "--hang-limit", type=_count, metavar="N", help="A case with no answer within N seconds hung."
 )
 @click.option("--runs", type=int, metavar="N", help="Runs of each reproducibility check.")
-@_captured("Check")
+@_add_capture_options("Check")
 @_one_kernel
 def check(kernel: str, **options: Any) -> int:
     """Check KERNEL on drawn cases, or on tensors that were captured from a real run.
@@ -183,7 +183,7 @@ def lowering(kernels: tuple[str, ...], **options: Any) -> int:
 @click.option(
     "--target", type=float, metavar="ERROR", help="Find what to keep in fp32 to meet it, as 0.008."
 )
-@_captured("For")
+@_add_capture_options("For")
 @click.option(
     "--case", type=_file, metavar="FILE", help="For the case in this record, or printed by --json."
 )

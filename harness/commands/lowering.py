@@ -41,7 +41,7 @@ def run(
         (kernel, name)
         for kernel in found
         for name in names
-        if kernels or report.excluded(kernel.spec, name) is None
+        if kernels or report.find_excluded(kernel.spec, name) is None
     ]
     done = 0
     with progress("lowering", len(wanted)) as tell:

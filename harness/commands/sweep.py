@@ -105,7 +105,7 @@ def run(
     return 1 if counted.wrong else 0
 
 
-def _kept(plain: dict[str, Any]) -> Path:
+def _locate_census(plain: dict[str, Any]) -> Path:
     """Where the census stays: a file for each kernel, fault, lane, versions and range."""
     what = [plain[name] for name in ("fault", "versions", "low", "high")]
     digest = hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:12]

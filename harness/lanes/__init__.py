@@ -56,7 +56,7 @@ def choose(name: str | None = None) -> str:
     return wanted
 
 
-def named_assembler() -> str:
+def find_assembler() -> str:
     """The ptxas that TRITON_PTXAS_PATH has Triton use instead of its own; "" where it names none."""
     return os.environ.get("TRITON_PTXAS_PATH", "")
 

@@ -151,10 +151,10 @@ def call(
         except (Exception, SystemExit) as error:
             raise LaunchFailed(spec.name) from error
     require_subnormals()
-    return named_outputs(spec, outputs, parameters(inputs)), tensors
+    return require_named_outputs(spec, outputs, parameters(inputs)), tensors
 
 
-def named_outputs(spec: KernelSpec, outputs: Any, params: Params) -> dict[str, Tensor]:
+def require_named_outputs(spec: KernelSpec, outputs: Any, params: Params) -> dict[str, Tensor]:
     """What a launcher returned, without what `params` leaves unwritten; SpecError for anything else."""
     where = f"spec {spec.name!r}: its launcher must return a dict of tensors by name"
     if not isinstance(outputs, Mapping) or not outputs:

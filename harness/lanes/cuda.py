@@ -44,12 +44,12 @@ class CudaLane:
             _compete()
         chosen = configured(inputs.launch.config, tuning=variation.tuning)
         if variation.turn % 2 == 0 and not variation.delayed:
-            with _noting_compilations(compiled), chosen:
+            with _note_compilations(compiled), chosen:
                 outputs, tensors = call(spec, inputs, arena)
             return Launched(outputs=outputs, inputs=tensors, arena=arena, compiled=len(compiled))
         side = _stream("side")
         side.wait_stream(here)
-        with torch.cuda.stream(side), _noting_compilations(compiled):
+        with torch.cuda.stream(side), _note_compilations(compiled):
             if variation.delayed:
                 torch.cuda._sleep(_DELAY)  # type: ignore[no-untyped-call]
             with chosen:
@@ -90,7 +90,7 @@ _DELAY = 40_000_000  # clock cycles
 
 
 @contextlib.contextmanager
-def _noting_compilations(compiled: list[object]) -> Iterator[None]:
+def _note_compilations(compiled: list[object]) -> Iterator[None]:
     """Append the key of every variant that triton finds in no cache of this process."""
     earlier = knobs.runtime.jit_cache_hook
 

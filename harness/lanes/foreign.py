@@ -140,7 +140,7 @@ class ForeignLane(CudaLane):
         except LaunchFailed as failure:
             error = failure.__cause__ or failure
             if refuses(error):
-                raise LaunchFailed(spec.name) from self._unsupported(error)
+                raise LaunchFailed(spec.name) from self._explain_unsupported(error)
             raise
 
     def launch(self, spec: KernelSpec, tensors: Tensors, params: Params) -> dict[str, Tensor]:
@@ -150,14 +150,14 @@ class ForeignLane(CudaLane):
             return super().launch(spec, tensors, params)
         except Exception as error:
             if refuses(error):
-                raise self._unsupported(error) from error
+                raise self._explain_unsupported(error) from error
             raise
 
     def versions(self) -> dict[str, str]:
         """As on the cuda lane, with the target whose code ran."""
         return {**super().versions(), "lowered_for": self.target.name}
 
-    def _unsupported(self, error: BaseException) -> Unsupported:
+    def _explain_unsupported(self, error: BaseException) -> Unsupported:
         return Unsupported(f"{self.target.name} refuses it: {sentence(error)}")
 
     def _report_target(self) -> None:

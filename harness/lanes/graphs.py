@@ -17,9 +17,9 @@ from bitproof.harness.lanes.base import (
     Uncapturable,
     Variation,
     kept,
-    named_outputs,
     parameters,
     placed,
+    require_named_outputs,
 )
 from bitproof.harness.spec import KernelSpec
 
@@ -54,7 +54,7 @@ def capture(spec: KernelSpec, inputs: Inputs) -> Graph:
     side.wait_stream(here)
     try:
         try:
-            with torch.cuda.stream(side), _forbidding_waits(), configured(inputs.launch.config):
+            with torch.cuda.stream(side), _forbid_waits(), configured(inputs.launch.config):
                 spec.run(dict(tensors), parameters(inputs))
         finally:
             here.wait_stream(side)
@@ -65,7 +65,7 @@ def capture(spec: KernelSpec, inputs: Inputs) -> Graph:
         raise
     except Exception as error:
         raise Uncapturable(spec.name) from _first(error)
-    named = named_outputs(spec, outputs, parameters(inputs))
+    named = require_named_outputs(spec, outputs, parameters(inputs))
     return Graph(recorded=recorded, inputs=tensors, outputs=named)
 
 
@@ -82,7 +82,7 @@ def _fill(tensors: Mapping[str, Tensor], inputs: Inputs) -> None:
 
 
 @contextlib.contextmanager
-def _forbidding_waits() -> Iterator[None]:
+def _forbid_waits() -> Iterator[None]:
     """While active, torch raises where it would wait for the device, as for a tensor's value."""
     earlier = torch.cuda.get_sync_debug_mode()
     torch.cuda.set_sync_debug_mode("error")

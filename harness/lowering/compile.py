@@ -185,7 +185,7 @@ class _Worker:
         try:
             return msgspec.convert(self._child.ask(request, LIMIT), type=Reading)
         except Lost as lost:
-            return self._lost(found, lost)
+            return self._report_loss(found, lost)
 
     def kill(self) -> None:
         """Have whoever waits for a reading hear of a death."""
@@ -195,7 +195,7 @@ class _Worker:
         """Stop the process, if there is one."""
         self._child.close()
 
-    def _lost(self, found: Found, lost: Lost) -> Reading:
+    def _report_loss(self, found: Found, lost: Lost) -> Reading:
         if lost.stage == STARTING:
             raise EnvironmentUnfit(
                 f"code for {self.target} cannot be read here: the process that reads it {lost}: "

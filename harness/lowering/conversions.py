@@ -140,7 +140,7 @@ def judge(conversion: Conversion, codes: Array, got: Array, chain: str) -> Verdi
     values = formats.decode(codes, source)
     with np.errstate(invalid="ignore"):
         narrow = values.astype(np.float32)
-    expected = _expected(narrow, target, conversion.rounding)
+    expected = _round_exactly(narrow, target, conversion.rounding)
     is_nan = np.isnan(values)
     infinite = np.isinf(values)
     over = np.isfinite(values) & _overflows(narrow, target, conversion.rounding)
@@ -190,7 +190,7 @@ def judge(conversion: Conversion, codes: Array, got: Array, chain: str) -> Verdi
     )
 
 
-def _expected(values: Array, target: Format, mode: Mode) -> Array:
+def _round_exactly(values: Array, target: Format, mode: Mode) -> Array:
     """Exactly rounded codes, infinities where the format has them, NaN of any kind as the format's."""
     if target.name == "fp32":
         return formats.bits(values)

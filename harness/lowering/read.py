@@ -31,7 +31,7 @@ def read(spec: KernelSpec, target: Target, *, examples: int) -> Reading:
         atomics.update(name for store in computing.sums(subject) for name in subject.stored(store))
         for key, hazard in _hazards(subject, compiled).items():
             earlier = hazards.get(key)
-            hazards[key] = hazard if earlier is None else _seen_again(earlier, hazard)
+            hazards[key] = hazard if earlier is None else _count_again(earlier, hazard)
     return Reading(
         kernel=spec.name,
         target=target.name,
@@ -60,16 +60,16 @@ def subject_of(spec: KernelSpec, target: Target, compiled: Compiled) -> Subject:
         code=ptx.parse(texts["ptx"]) if nvidia else llir.parse(texts["llir"]),
         written=compiled.written,
         fused={} if nvidia else amdgcn.fused(texts["amdgcn"]),
-        unwritten=_unwritten(target, compiled),
+        unwritten=_find_unwritten(target, compiled),
         verdict=verdict,
     )
 
 
-def _unwritten(target: Target, compiled: Compiled) -> tuple[sass.Unwritten, ...] | None:
+def _find_unwritten(target: Target, compiled: Compiled) -> tuple[sass.Unwritten, ...] | None:
     """What sm_90's machine code reads of registers never written, where it multiplies matrices by wgmma."""
     if target.arch != 90 or "wgmma" not in compiled.texts["ptx"]:
         return ()
-    text = sass.disassembled(compiled.cubin) if compiled.cubin else None
+    text = sass.disassemble(compiled.cubin) if compiled.cubin else None
     return None if text is None else sass.unwritten(text)
 
 
@@ -80,7 +80,7 @@ def _hazards(subject: Subject, compiled: Compiled) -> dict[tuple[str, ...], Haza
         key = (name, compiled.function, evidence.source, evidence.detail)
         hazard = _hazard(name, evidence, compiled)
         earlier = found.get(key)
-        found[key] = hazard if earlier is None else _united(earlier, hazard)
+        found[key] = hazard if earlier is None else _unite(earlier, hazard)
     return found
 
 
@@ -98,13 +98,13 @@ def _hazard(name: str, evidence: Evidence, compiled: Compiled) -> Hazard:
     )
 
 
-def _united(earlier: Hazard, later: Hazard) -> Hazard:
+def _unite(earlier: Hazard, later: Hazard) -> Hazard:
     outputs = tuple(sorted({*earlier.outputs, *later.outputs}))
     return dataclasses.replace(earlier, outputs=outputs)
 
 
-def _seen_again(earlier: Hazard, later: Hazard) -> Hazard:
-    both = _united(earlier, later)
+def _count_again(earlier: Hazard, later: Hazard) -> Hazard:
+    both = _unite(earlier, later)
     return dataclasses.replace(both, variants=earlier.variants + 1)
 
 

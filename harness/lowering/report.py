@@ -63,7 +63,7 @@ def judge(reading: Reading, spec: KernelSpec) -> Judged:
     declared = spec.lowering
     accepted, undeclared = [], []
     for hazard in reading.hazards:
-        because = _accepting(hazard, reading.target, spec)
+        because = _find_accepting(hazard, reading.target, spec)
         if because is None:
             undeclared.append(hazard)
         else:
@@ -84,7 +84,7 @@ def judge(reading: Reading, spec: KernelSpec) -> Judged:
     )
 
 
-def _accepting(hazard: Hazard, target: str, spec: KernelSpec) -> Accepted | None:
+def _find_accepting(hazard: Hazard, target: str, spec: KernelSpec) -> Accepted | None:
     for accepted in spec.lowering.accepted:
         if accepted.covers(hazard.name, target, hazard.conversion, hazard.wrong):
             return accepted
@@ -113,7 +113,7 @@ def lines(judged: Judged) -> Iterator[str]:
     for hazard in judged.undeclared:
         yield from _hazard(hazard, reading)
     for hazard, accepted in judged.accepted:
-        where = shortened(hazard.source)
+        where = shorten(hazard.source)
         yield f"  accepted: {hazard.name} at {where}, because {accepted.because}"
         if hazard.conversion:
             yield f"    {hazard.detail}"
@@ -124,7 +124,7 @@ def lines(judged: Judged) -> Iterator[str]:
 def _hazard(hazard: Hazard, reading: Reading) -> Iterator[str]:
     rule = _BY_NAME[hazard.name]
     title = hazard.name.upper() if hazard.name == _UNKNOWN else f"HAZARD {hazard.name}"
-    yield f"  {title} at {shortened(hazard.source)} in {hazard.function}"
+    yield f"  {title} at {shorten(hazard.source)} in {hazard.function}"
     yield f"    {hazard.detail}"
     yield f"    by {hazard.instruction}"
     outputs = ", ".join(hazard.outputs)
@@ -132,7 +132,7 @@ def _hazard(hazard: Hazard, reading: Reading) -> Iterator[str]:
     yield f"    {rule.explanation}{f' See {rule.link}' if rule.link else ''}"
 
 
-def shortened(source: str) -> str:
+def shorten(source: str) -> str:
     """A "file:line" relative to the working folder where it is inside."""
     if not source:
         return "an unknown line"
@@ -155,7 +155,7 @@ def entry(judged: Judged) -> Entry:
     )
 
 
-def excluded(spec: KernelSpec, target: str) -> Entry | None:
+def find_excluded(spec: KernelSpec, target: str) -> Entry | None:
     """The verdict, unsupported, on a target that the spec is not for; None where it has to be read."""
     declared = spec.lowering
     if not declared.alone or target in declared.supports:

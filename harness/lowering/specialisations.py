@@ -73,10 +73,10 @@ def compile_reached(spec: KernelSpec, target: Target, *, examples: int) -> Reach
     """Run `spec`'s launcher on up to `examples` cases, compiling for `target`."""
     watcher = _Watcher(spec=spec)
     null_driver.install(target, watcher.launched)
-    with watcher.listening():
+    with watcher.listen():
         for case in falsify.draw_cases(spec, examples):
             watcher.run(case)
-        watcher.wanted, watcher.result.unseen = covering(watcher.facts, spec.lowering.most)
+        watcher.wanted, watcher.result.unseen = choose_covering(watcher.facts, spec.lowering.most)
         _forget_measurements()
         for case in dict.fromkeys(watcher.cases[variant] for variant in sorted(watcher.wanted)):
             while watcher.run(case):
@@ -94,7 +94,7 @@ def _forget_measurements() -> None:
             thing.cache.clear()
 
 
-def covering(facts: Mapping[str, frozenset[Fact]], most: int) -> tuple[set[str], int]:
+def choose_covering(facts: Mapping[str, frozenset[Fact]], most: int) -> tuple[set[str], int]:
     """(few of the specialisations that together show every fact of them all, facts left out).
 
     Greedily, the richest first; of each function, the first item of its facts, at most `most`.
@@ -135,7 +135,7 @@ class _Watcher:
     pointers: list[tuple[Compiled, int, int]] = field(default_factory=list)
 
     @contextmanager
-    def listening(self) -> Iterator[None]:
+    def listen(self) -> Iterator[None]:
         """Triton's hooks lead here."""
         knobs.runtime.jit_cache_hook = self.skips
         knobs.compilation.listener = self.compiled
@@ -157,12 +157,12 @@ class _Watcher:
             outputs, _ = call(self.spec, build(case, _CPU), Arena(device=_CPU, poison=0))
         except LaunchFailed as failure:
             error = failure.__cause__ or failure
-            return not isinstance(error, self.spec.refuses) and self._refused(error, before)
+            return not isinstance(error, self.spec.refuses) and self._note_refusal(error, before)
         self.result.launched += 1
         self._assign(outputs)
         return False
 
-    def _refused(self, error: BaseException, before: int) -> bool:
+    def _note_refusal(self, error: BaseException, before: int) -> bool:
         if not self.current:
             # What does not fit the target is said when it is compiled, and again at every launch.
             if type(error).__name__ != "OutOfResources":
@@ -181,7 +181,7 @@ class _Watcher:
     def skips(self, *, fn: Any, compile: dict[str, Any], **_: Any) -> bool:
         """Triton's question before it compiles: true says not to."""
         function = fn.name.rsplit(".", 1)[-1]
-        variant, facts = _described(function, compile)
+        variant, facts = _describe(function, compile)
         self.result.specialisations.add(variant)
         self.facts.setdefault(variant, facts)
         if self.case is not None:
@@ -207,7 +207,7 @@ class _Watcher:
         if found is None:
             return
         made = found[1]
-        for number, argument in _numbered(source, arguments, _parameter_count(made.texts)):
+        for number, argument in _number_arguments(source, arguments, _parameter_count(made.texts)):
             address = _storage(argument)
             if address is not None:
                 self.pointers.append((made, number, address))
@@ -220,7 +220,7 @@ class _Watcher:
             made.written.setdefault(number, set()).update(names.get(address, ()))
 
 
-def _described(function: str, compile: dict[str, Any]) -> tuple[str, frozenset[Fact]]:
+def _describe(function: str, compile: dict[str, Any]) -> tuple[str, frozenset[Fact]]:
     """A specialisation in words, and the facts that make it what it is."""
     signature: dict[str, Any] = compile["signature"]
     names = list(signature)
@@ -258,7 +258,9 @@ def _parameter_count(texts: dict[str, str]) -> int:
     return len(re.findall(r"%\d+(?=[,)])", header[0])) if header else 0
 
 
-def _numbered(source: Any, arguments: tuple[Any, ...], count: int) -> Iterator[tuple[int, Any]]:
+def _number_arguments(
+    source: Any, arguments: tuple[Any, ...], count: int
+) -> Iterator[tuple[int, Any]]:
     """(number of the compiled parameter, argument) for the arguments of which it can be told.
 
     Constants have no parameter. A tensor descriptor becomes several, how many depends on target and

@@ -55,14 +55,14 @@ class Lost(Exception):
         super().__init__(how)
         self.stage = stage
         lines = [line.rstrip() for line in printed.splitlines() if line.strip()]
-        self.words = tuple(lines[_telling(lines) :][:_LINES])
+        self.words = tuple(lines[_pick_line(lines) :][:_LINES])
 
     @property
     def telling(self) -> str:
         """The line of `words` that says most: the one that begins an explanation, else the last."""
         if not self.words:
             return "it printed nothing"
-        explained = _telling(list(self.words)) == 0 and _explains(self.words[0])
+        explained = _pick_line(list(self.words)) == 0 and _explains(self.words[0])
         return self.words[0 if explained else -1].strip()[:300]
 
 
@@ -122,12 +122,12 @@ class Child:
         Raises Died or Hung, after which the next request meets a new child, and what the child itself raised
         where that is one of this project's errors.
         """
-        told = self._told(json.dumps(request), {"": limit, **(stages or {})})
+        told = self._exchange(json.dumps(request), {"": limit, **(stages or {})})
         if "error" in told:
             raise getattr(errors, told["error"], BitproofError)(told["text"])
         return told["answer"]
 
-    def _told(self, request: str, limits: Mapping[str, float]) -> dict[str, Any]:
+    def _exchange(self, request: str, limits: Mapping[str, float]) -> dict[str, Any]:
         if self._process is not None and not self._process.alive():
             self.close()
         try:
@@ -327,7 +327,7 @@ def _explains(line: str) -> bool:
     return any(mark in line for mark in _TELLING)
 
 
-def _telling(lines: list[str]) -> int:
+def _pick_line(lines: list[str]) -> int:
     """Where an explanation begins, else where the last lines do."""
     marked = [place for place, line in enumerate(lines) if _explains(line)]
     return marked[0] if marked else max(len(lines) - _LINES, 0)

@@ -38,7 +38,7 @@ def against_oracle(
     Raises SpecError when outputs, bounds and oracle do not name the same outputs, or when the oracle raises.
     """
     # Fetched before the oracle runs, so that an error of the device is not attributed to the oracle.
-    got = fetched(outputs)
+    got = fetch(outputs)
     expected = _answer(spec, inputs)
     types = _types(spec, inputs)
     findings: list[Finding] = []
@@ -62,7 +62,7 @@ def against_oracle(
     return findings, worst
 
 
-def fetched(outputs: Mapping[str, Tensor]) -> dict[str, Array]:
+def fetch(outputs: Mapping[str, Tensor]) -> dict[str, Array]:
     """The outputs as numpy arrays; outputs on a card are copied with one synchronisation for all.
 
     The copies go to page-locked memory, which torch keeps for the next call. A card copies to other memory at
@@ -123,7 +123,7 @@ def _agree(bound: ExactBits, got: Array, want: Array) -> bool:
     return all(bound.judge(*part) is None for part in (few, (one[whole:], other[whole:])))
 
 
-def attributed(finding: Finding, writer: Writer) -> Finding:
+def name_writer(finding: Finding, writer: Writer) -> Finding:
     """The same finding, naming the program that wrote the element; NOBODY takes back who should have."""
     if finding.output is None or finding.index is None:
         return finding

@@ -101,11 +101,11 @@ class Gates:
         """
         device = positions.device
         rows = positions[:, None, None].expand(-1, heads, width)
-        words = data.hashed(self._salted(0), 0, rows.numel(), device).reshape(rows.shape)
+        words = data.hashed(self._salt_seed(0), 0, rows.numel(), device).reshape(rows.shape)
         if self.gate == "log":
-            return {"g": data.words_to_fp32(self._filled(words, rows, self._decays(words)))}
-        normal = _words(data.normal(data.hashed(self._salted(1), 0, rows.numel(), device)))
-        raw = self._filled(words, rows, normal.reshape(rows.shape))
+            return {"g": data.words_to_fp32(self._fill(words, rows, self._decays(words)))}
+        normal = _words(data.normal(data.hashed(self._salt_seed(1), 0, rows.numel(), device)))
+        raw = self._fill(words, rows, normal.reshape(rows.shape))
         built = {"g": encode(raw, dtype)}
         if self.biased:
             built["dt_bias"] = self._biases(heads, width, device)
@@ -123,7 +123,7 @@ class Gates:
         }
         return [name for name, holds in found.items() if holds]
 
-    def _salted(self, salt: int) -> int:
+    def _salt_seed(self, salt: int) -> int:
         return self.seed * 8 + salt
 
     def _decays(self, words: Tensor) -> Tensor:
@@ -132,25 +132,25 @@ class Gates:
         tiny = _words(data.log_uniform(words, -24, -8)) | _SIGN
         return torch.where(words >> 9 & 7 == 0, 0, tiny)
 
-    def _filled(self, words: Tensor, rows: Tensor, usual: Tensor) -> Tensor:
+    def _fill(self, words: Tensor, rows: Tensor, usual: Tensor) -> Tensor:
         """fp32 words of the gates: `usual` except where the kind says otherwise."""
         log = self.gate == "log"
         match self.kind:
             case "saturated" if log:
                 return floats.word(self.bound) + words % 3 - 1
             case "saturated":
-                return _picked(_RAW_SATURATED, words)
+                return _pick(_RAW_SATURATED, words)
             case "blocks":
                 blocks = rows // SUBCHUNK
                 count = int(blocks.max()) + 1 if blocks.numel() else 0
-                chosen = data.hashed(self._salted(2), 0, count, rows.device)[blocks] & 1
+                chosen = data.hashed(self._salt_seed(2), 0, count, rows.device)[blocks] & 1
                 top = floats.word(self.bound if log else _RAW_SATURATED[0])
                 return torch.where(chosen == 1, top, usual)
             case "edges":
-                edges = _picked(_LOG_EDGES if log else _RAW_EDGES, words >> 11)
+                edges = _pick(_LOG_EDGES if log else _RAW_EDGES, words >> 11)
                 return torch.where(words >> 9 & 3 == 0, edges, usual)
             case "steps":
-                return _picked(self.bits, rows)
+                return _pick(self.bits, rows)
             case _:
                 return usual
 
@@ -160,22 +160,22 @@ class Gates:
         Raw values are multiples of 2^-16, so that no sum of the two is zero. At zero, an infinite rate would
         make the derivative infinite.
         """
-        words = data.hashed(self._salted(3), 0, heads * width, device)
+        words = data.hashed(self._salt_seed(3), 0, heads * width, device)
         low, high = (-904_400, -294_912) if self.kind == "gentle" else (-(1 << 17), 1 << 17)
         steps = low + (words >> 8) % (high - low) | 1
         return (steps.to(torch.float32) * 2.0**-17).reshape(heads, width)
 
     def _rates(self, heads: int, device: torch.device) -> Tensor:
         """A_log from 0 to 2.75, or alternately near 90 and -90."""
-        slot = data.permutation(self._salted(4), heads, device)
+        slot = data.permutation(self._salt_seed(4), heads, device)
         if self.rate == "extreme":
             sign = 1 - 2 * (torch.arange(heads, device=device) % 2)
             return (90 * sign + 2.0**-4 * slot).to(torch.float32)
-        within = data.hashed(self._salted(5), 0, heads, device) % 64
+        within = data.hashed(self._salt_seed(5), 0, heads, device) % 64
         return ((slot * 64 + within) * 704 // (64 * heads)).to(torch.float32) * 2.0**-8
 
 
-def _picked(patterns: tuple[str, ...], words: Tensor) -> Tensor:
+def _pick(patterns: tuple[str, ...], words: Tensor) -> Tensor:
     """The word of one pattern for each of `words`, chosen by it modulo the number of patterns."""
     table = torch.tensor([floats.word(pattern) for pattern in patterns], device=words.device)
     return table[words % len(patterns)]

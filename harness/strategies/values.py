@@ -183,20 +183,20 @@ def _words(values: Tensor) -> Tensor:
     return values.view(torch.int32).to(torch.int64) & 0xFFFFFFFF
 
 
-def _hashed(values: Values, layout: _Layout) -> Tensor:
+def _hash_elements(values: Values, layout: _Layout) -> Tensor:
     return data.hashed(values.seed, 0, layout.size, layout.device)
 
 
-def _hashed_blocks(values: Values, layout: _Layout) -> Tensor:
+def _hash_blocks(values: Values, layout: _Layout) -> Tensor:
     return data.hashed(values.seed ^ 0x5EED, 0, layout.blocks, layout.device)
 
 
 def _normal(values: Values, layout: _Layout) -> Tensor:
-    return _words(data.normal(_hashed(values, layout)) * 2.0**values.exponent)
+    return _words(data.normal(_hash_elements(values, layout)) * 2.0**values.exponent)
 
 
 def _gaussian(values: Values, layout: _Layout) -> Tensor:
-    return _words(data.gaussian(_hashed(values, layout)) * 2.0**values.exponent)
+    return _words(data.gaussian(_hash_elements(values, layout)) * 2.0**values.exponent)
 
 
 def _offset(values: Values, layout: _Layout) -> Tensor:
@@ -206,31 +206,31 @@ def _offset(values: Values, layout: _Layout) -> Tensor:
     ratio = 2 + (rows >> 8 & 0xFF) % (narrowest - 1)
     mean = data.words_to_fp32(rows & _SIGN | values.exponent + 127 << 23 | rows >> 9 & 0x7FFFFF)
     spread = data.words_to_fp32((values.exponent + 127 - ratio).clamp(min=1) << 23)
-    noise = data.gaussian(_hashed(values, layout)).reshape(layout.rows, layout.columns)
+    noise = data.gaussian(_hash_elements(values, layout)).reshape(layout.rows, layout.columns)
     return _words((mean[:, None] + spread[:, None] * noise).reshape(-1))
 
 
 def _uniform(values: Values, layout: _Layout) -> Tensor:
-    return _words(data.uniform(_hashed(values, layout)) * 2.0**values.exponent)
+    return _words(data.uniform(_hash_elements(values, layout)) * 2.0**values.exponent)
 
 
 def _log(values: Values, layout: _Layout) -> Tensor:
     low, high = max(values.exponent - 16, -126), values.exponent + 16
-    return _words(data.log_uniform(_hashed(values, layout), low, high))
+    return _words(data.log_uniform(_hash_elements(values, layout), low, high))
 
 
 def _subnormal(values: Values, layout: _Layout) -> Tensor:
-    return _hashed(values, layout) & 0x807FFFFF
+    return _hash_elements(values, layout) & 0x807FFFFF
 
 
 def _bits(values: Values, layout: _Layout) -> Tensor:
-    words = _hashed(values, layout)
+    words = _hash_elements(values, layout)
     # Most fp32 patterns are beyond fp16's range: its own patterns are drawn instead.
     return words if layout.dtype != "fp16" else _table("fp16 patterns", layout.device)[words >> 16]
 
 
 def _special(values: Values, layout: _Layout) -> Tensor:
-    words = _hashed(values, layout)
+    words = _hash_elements(values, layout)
     table = _table("special", layout.device)
     special = table[(words >> 16) % table.numel()]
     ordinary = _words(data.normal(words) * 2.0**values.exponent)
@@ -238,24 +238,24 @@ def _special(values: Values, layout: _Layout) -> Tensor:
 
 
 def _lattice(values: Values, layout: _Layout) -> Tensor:
-    words = _picked(_table(values.target, layout.device), _hashed(values, layout))
+    words = _pick_signed(_table(values.target, layout.device), _hash_elements(values, layout))
     if values.unit == ONE:
         return words
     unit = torch.tensor([floats.word(values.unit)], dtype=torch.int64, device=layout.device)
     return _words(data.words_to_fp32(words) * data.words_to_fp32(unit))
 
 
-def _picked(table: Tensor, words: Tensor) -> Tensor:
+def _pick_signed(table: Tensor, words: Tensor) -> Tensor:
     """Magnitudes of a table and signs, both chosen by hashed words."""
     return table[(words & _MAGNITUDE) % table.numel()] | words & _SIGN
 
 
-def _anchored(values: Values, layout: _Layout) -> Tensor:
-    words, blocks = _hashed(values, layout), _hashed_blocks(values, layout)
+def _build_anchored(values: Values, layout: _Layout) -> Tensor:
+    words, blocks = _hash_elements(values, layout), _hash_blocks(values, layout)
     table = _table(f"{values.target} midpoints", layout.device)
     # A quarter of them among the smallest, which fall into subnormal steps or round to zero.
-    small = _picked(table[:24], words)
-    middle = torch.where(words >> 29 & 3 == 0, small, _picked(table, words))
+    small = _pick_signed(table[:24], words)
+    middle = torch.where(words >> 29 & 3 == 0, small, _pick_signed(table, words))
     largest = floats.largest(values.target) | words & _SIGN
     middle = torch.where(layout.chosen(blocks >> 8), largest, middle)
     # A scale that is a power of two, or that fp16 holds, keeps a midpoint one; with any other the
@@ -268,12 +268,12 @@ def _anchored(values: Values, layout: _Layout) -> Tensor:
 
 
 def _edges(values: Values, layout: _Layout) -> Tensor:
-    blocks = _hashed_blocks(values, layout)
+    blocks = _hash_blocks(values, layout)
     top = torch.where(blocks & 3 == 0, floats.word(ONE), floats.largest(values.target))
     exponent = ((blocks >> 8) % 41 - 20 + values.exponent).clamp(-126, 117)
     # Twice as often just above the edge, where a scale has to change, as at it or just below.
     edge = top + (exponent << 23) + (blocks >> 6 & 3).clamp(max=2) - 1
-    words = _hashed(values, layout)
+    words = _hash_elements(values, layout)
     binade = (layout.per_block(exponent + 126) - (words & 15)).clamp(min=0)
     below = data.uniform(words) * data.words_to_fp32(binade << 23)
     sign = words & _SIGN
@@ -305,7 +305,7 @@ _GENERATORS: dict[Kind, Callable[[Values, _Layout], Tensor]] = {
     "offset": _offset,
     "uniform": _uniform,
     "lattice": _lattice,
-    "anchored": _anchored,
+    "anchored": _build_anchored,
     "edges": _edges,
     "log": _log,
     "subnormal": _subnormal,

@@ -112,11 +112,11 @@ def load(reference: str) -> list[Found]:
     """The specs of one reference: a module, `module:NAME`, or a path to a Python file (also `:NAME`)."""
     target, _, attribute = reference.partition(":")
     if target == BUILT_IN and not attribute:
-        return _built_in()
+        return _load_built_in()
     if was_built_in(target):
-        return [found for found in _built_in() if found.spec.name in _FORMERLY[target]]
+        return [found for found in _load_built_in() if found.spec.name in _FORMERLY[target]]
     module = _from_file(Path(target)) if target.endswith(".py") else _from_name(target)
-    declared = _declared(module)
+    declared = _list_declared(module)
     if attribute:
         value = getattr(module, attribute, None)
         chosen = value if isinstance(value, (list, tuple)) else (value,)
@@ -130,10 +130,10 @@ def load(reference: str) -> list[Found]:
         )
     if not declared:
         raise UsageError(f"--spec {reference}: no KernelSpec in that module; declare one as SPEC")
-    return [_found(spec, target, module) for spec in declared]
+    return [_make_found(spec, target, module) for spec in declared]
 
 
-def _found(spec: KernelSpec, reference: str, module: ModuleType) -> Found:
+def _make_found(spec: KernelSpec, reference: str, module: ModuleType) -> Found:
     home = _home(spec, module)
     return Found(spec=spec, reference=reference, module=home, mistakes=find_mistakes(spec, CHECKS))
 
@@ -160,12 +160,12 @@ def _home(spec: KernelSpec, module: ModuleType) -> ModuleType:
     """The module that declares `spec`, where `module` may only list it: its launcher's or its case's."""
     for part in (spec.run, spec.case):
         declaring = sys.modules.get(getattr(part, "__module__", ""))
-        if declaring is not None and any(spec is other for other in _declared(declaring)):
+        if declaring is not None and any(spec is other for other in _list_declared(declaring)):
             return declaring
     return module
 
 
-def _declared(module: ModuleType) -> list[KernelSpec]:
+def _list_declared(module: ModuleType) -> list[KernelSpec]:
     specs: list[KernelSpec] = []
     for name in sorted(vars(module)):
         value = getattr(module, name)
@@ -197,7 +197,7 @@ def _from_name(name: str) -> ModuleType:
             ) from error
         raise UsageError(f"--spec {name}: importing it needs {missing!r}; install that") from error
     except SpecError as error:
-        raise _placed(error) from error
+        raise _place_error(error) from error
     except BitproofError:
         raise
     except (Exception, SystemExit) as error:
@@ -214,7 +214,7 @@ def _from_file(path: Path) -> ModuleType:
     try:
         return import_file(name, path)
     except SpecError as error:
-        raise _placed(error) from error
+        raise _place_error(error) from error
     except BitproofError:
         raise
     except (Exception, SystemExit) as error:
@@ -224,7 +224,7 @@ def _from_file(path: Path) -> ModuleType:
 _DATACLASSES = Path(dataclasses.__file__).resolve()
 
 
-def _placed(error: SpecError) -> SpecError:
+def _place_error(error: SpecError) -> SpecError:
     """The same with the line on which the declaration is written that rejected itself."""
     harness = Path(__file__).resolve().parents[1]
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
@@ -256,13 +256,13 @@ def import_file(name: str, path: Path, *, package: bool = False) -> ModuleType:
     return module
 
 
-def _built_in() -> list[Found]:
+def _load_built_in() -> list[Found]:
     """Every spec in `bitproof.kernels`, whatever folder of it declares it."""
     package = importlib.import_module(BUILT_IN)
     found = []
     for place in sorted(pkgutil.walk_packages(package.__path__, f"{BUILT_IN}."), key=_by_name):
         module = importlib.import_module(place.name)
-        found += [_found(spec, BUILT_IN, module) for spec in _declared(module)]
+        found += [_make_found(spec, BUILT_IN, module) for spec in _list_declared(module)]
     return found
 
 

@@ -56,7 +56,7 @@ def plant(found: Found, fault: Fault) -> KernelSpec:
         edited = _import(name, source, beside=target)
         with contextlib.ExitStack() as standing:
             for step, module in enumerate(_between(found.module, target, fault, where)):
-                standing.enter_context(_standing_in(target.__name__, edited))
+                standing.enter_context(_substitute(target.__name__, edited))
                 edited = _import(f"{name}_{step}", _source(module), beside=module)
                 target = module
     except BitproofError:
@@ -137,7 +137,7 @@ def _between(top: ModuleType, target: ModuleType, fault: Fault, where: str) -> l
     def reaches(module: ModuleType) -> bool:
         if module.__name__ not in reaching:
             reaching[module.__name__] = False  # for imports that go round
-            reached = [reaches(other) for other in _imported(module, within)]
+            reached = [reaches(other) for other in _list_imported(module, within)]
             if any(reached):
                 reaching[module.__name__] = True
                 order.append(module)
@@ -155,7 +155,7 @@ def _package(name: str) -> str:
     return BUILT_IN if name.startswith(f"{BUILT_IN}.") else name.partition(".")[0]
 
 
-def _imported(module: ModuleType, within: str) -> list[ModuleType]:
+def _list_imported(module: ModuleType, within: str) -> list[ModuleType]:
     """The modules of the package `within` that a module's source imports, packages left out."""
     names: set[str] = set()
     for node in ast.walk(ast.parse(_source(module))):
@@ -174,7 +174,7 @@ def _imported(module: ModuleType, within: str) -> list[ModuleType]:
 
 
 @contextlib.contextmanager
-def _standing_in(name: str, module: ModuleType) -> Iterator[None]:
+def _substitute(name: str, module: ModuleType) -> Iterator[None]:
     """While active, importing `name` gives `module`."""
     original = sys.modules[name]
     package, _, attribute = name.rpartition(".")

@@ -171,13 +171,13 @@ class _Judge:
         self._fmt = formats.by_name(self._cast.format)
         self._integer = torch.uint8 if self._fmt.storage.itemsize == 1 else torch.int16
         rows = expected(self._cast)
-        self._first = self._moved(rows.first).view(self._integer)
-        self._rest = self._moved(rows.rest).view(self._integer)
+        self._first = self._move(rows.first).view(self._integer)
+        self._rest = self._move(rows.rest).view(self._integer)
         self._rest_is_nan = formats.is_nan(rows.rest, self._fmt)
         codes = np.arange(1 << self._fmt.bits).astype(self._fmt.storage)
-        self._nan = self._moved(formats.is_nan(codes, self._fmt))
+        self._nan = self._move(formats.is_nan(codes, self._fmt))
         steps = formats.ulp_distance(codes, np.zeros_like(codes), self._fmt)
-        self._steps = self._moved(steps.astype(np.int32))
+        self._steps = self._move(steps.astype(np.int32))
 
     def launch(self, low: int, high: int) -> _Judged:
         """Cast the patterns in [low, high), and those that fill up the first and the last row."""
@@ -206,7 +206,7 @@ class _Judge:
         start = begin * ROW
         start -= PATTERNS if start >= PATTERNS // 2 else 0
         count = (end - begin) * ROW
-        patterns = self._counted(count) + start
+        patterns = self._make_range(count) + start
         tensors = {self._cast.input: patterns.view(torch.float32)}
         try:
             output = self._lane.launch(self._spec, tensors, self._params).get(name)
@@ -222,7 +222,7 @@ class _Judge:
             )
         return output.contiguous().view(self._integer).view(end - begin, ROW)
 
-    def _counted(self, count: int) -> Tensor:
+    def _make_range(self, count: int) -> Tensor:
         """0, 1, ... as int32 [count], kept: adding to it is several times as fast as counting anew."""
         if self._counter.numel() < count:
             self._counter = torch.arange(count, dtype=torch.int32, device=self._lane.device)
@@ -285,7 +285,7 @@ class _Judge:
             return codes.eq(self._fmt.sign_bit)
         return (codes & self._fmt.magnitude_mask).gt(self._fmt.infinity or self._fmt.largest_code)
 
-    def _moved(self, array: Array) -> Tensor:
+    def _move(self, array: Array) -> Tensor:
         return torch.from_numpy(array).to(self._lane.device)
 
     @staticmethod

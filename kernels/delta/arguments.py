@@ -236,7 +236,7 @@ def require_assembler(device: torch.device, version: str) -> None:
     anywhere; see "undefined register" in docs/lowering.md.
     """
     spoilt = release(version) < (3, 8)
-    if device.type == "cuda" and spoilt and not lanes.named_assembler():
+    if device.type == "cuda" and spoilt and not lanes.find_assembler():
         raise ValueError(
             f"Triton {version} carries ptxas 12.8, which assembles these kernels wrongly: use Triton 3.8 or "
             "newer, or let TRITON_PTXAS_PATH name ptxas 12.9 (triton/backends/nvidia/bin/ptxas-blackwell)"
@@ -249,6 +249,6 @@ def of_case(tensors: Tensors, params: Params) -> tuple[Operands, Options]:
     return Operands.of(tensors, options), options
 
 
-def named_gates(operands: Operands, db: Tensor, dw: Tensor) -> Mapping[str, Tensor]:
+def name_gates(operands: Operands, db: Tensor, dw: Tensor) -> Mapping[str, Tensor]:
     """The gates' gradients by the names of the tensors they belong to."""
     return {"dbeta": db} if operands.scalar else {"db": db, "dw": dw}

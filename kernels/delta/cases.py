@@ -208,28 +208,28 @@ class DeltaCase:
             *launches.features(self.launch),
         ]
 
-    def _salted(self, salt: int) -> int:
+    def _salt_seed(self, salt: int) -> int:
         return self.seed * 16 + salt
 
     def _normal(self, salt: int, shape: tuple[int, ...], device: torch.device) -> Tensor:
-        return correlated.affine((1, 0), self._salted(salt), shape, device, self.dtype)
+        return correlated.affine((1, 0), self._salt_seed(salt), shape, device, self.dtype)
 
     def _operand(self, salt: int, form: tuple[int, int], device: torch.device) -> Tensor:
         """q or k [T, H, K]; their norms near 1 where the kernel does not see to it."""
         shape = (self.rows, self.heads, self.keys)
         unit = not self.normalise
-        x = correlated.affine(form, self._salted(salt), shape, device, self.dtype, unit=unit)
+        x = correlated.affine(form, self._salt_seed(salt), shape, device, self.dtype, unit=unit)
         if not self.tiny:
             return x
-        words = data.hashed(self._salted(8 + salt), 0, self.rows * self.heads, device) & 7
+        words = data.hashed(self._salt_seed(8 + salt), 0, self.rows * self.heads, device) & 7
         factor = (words > 1).to(torch.float32) + (words == 1).to(torch.float32) * 2.0**-12
-        return _encoded(x.to(torch.float32) * factor.reshape(self.rows, self.heads, 1), self.dtype)
+        return _encode(x.to(torch.float32) * factor.reshape(self.rows, self.heads, 1), self.dtype)
 
     def _fractions(
         self, salt: int, shape: tuple[int, ...], device: torch.device, kind: Erase
     ) -> Tensor:
         """Multiples of 2^-8 between 0 and 1, or what `kind` makes of them; exact in every type."""
-        words = data.hashed(self._salted(salt), 0, torch.Size(shape).numel(), device)
+        words = data.hashed(self._salt_seed(salt), 0, torch.Size(shape).numel(), device)
         dtype = self.gate_dtype or self.dtype
         values = ((words >> 8) % 255 + 1).to(torch.float32) * 2.0**-8
         match kind:
@@ -239,13 +239,13 @@ class DeltaCase:
                 values = values * 2
             case "zero":
                 values = torch.zeros_like(values)
-        return _encoded(values, dtype).reshape(shape)
+        return _encode(values, dtype).reshape(shape)
 
     def _states(self, salt: int, device: torch.device) -> Tensor:
         """fp32 [N, HV, K, V], or with V before K."""
         inner = (self.values, self.keys) if self.state_v_first else (self.keys, self.values)
         shape = (len(self.lengths), self.heads * self.groups, *inner)
-        words = data.hashed(self._salted(salt), 0, torch.Size(shape).numel(), device)
+        words = data.hashed(self._salt_seed(salt), 0, torch.Size(shape).numel(), device)
         return data.normal(words).reshape(shape)
 
     def _spoil(self, tensors: Mapping[str, Tensor]) -> None:
@@ -263,7 +263,7 @@ _NAMED: dict[torch.dtype, Dtype] = {
 }
 
 
-def _encoded(values: Tensor, dtype: Dtype) -> Tensor:
+def _encode(values: Tensor, dtype: Dtype) -> Tensor:
     """fp32 values in `dtype`, which has them all or cuts them toward zero."""
     return encode(values.view(torch.int32).to(torch.int64) & 0xFFFFFFFF, dtype)
 

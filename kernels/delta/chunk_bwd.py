@@ -10,7 +10,7 @@ from torch import Tensor
 
 from bitproof.harness.case import Launch
 from bitproof.harness.spec import Params, Tensors
-from bitproof.kernels.delta.arguments import CHUNK, Operands, Options, named_gates, of_case
+from bitproof.kernels.delta.arguments import CHUNK, Operands, Options, name_gates, of_case
 from bitproof.kernels.delta.chunk_fwd import (
     TRITON,
     Saved,
@@ -208,7 +208,7 @@ def _operand_gradients(
         )
     if dbeta is not None:
         db = dw = dbeta.sum(-1).to(x.b.dtype)
-    found |= named_gates(x, db, dw)
+    found |= name_gates(x, db, dw)
     if da_log is not None and dbias is not None:
         found["dA_log"] = da_log.sum((0, 2))
         found["ddt_bias"] = dbias.sum(0)[:, : x.keys].contiguous()

@@ -25,7 +25,7 @@ from bitproof.kernels.delta.packing import (
     Part,
     lengths,
     of_parts,
-    repacked,
+    repack,
     slack_rows,
     whole,
 )
@@ -46,7 +46,7 @@ def sequence_alone() -> Invariance:
 
     def transform(inputs: Inputs) -> Inputs | None:
         beside = len(lengths(inputs)) > 1 or slack_rows(inputs).numel() > 0
-        return repacked(inputs, chosen(inputs)) if beside and any(lengths(inputs)) else None
+        return repack(inputs, chosen(inputs)) if beside and any(lengths(inputs)) else None
 
     def relate(found: Tensors, inputs: Inputs) -> Tensors:
         return of_parts(found, chosen(inputs))
@@ -66,7 +66,7 @@ def sequences_permuted() -> Invariance:
     def transform(inputs: Inputs) -> Inputs | None:
         if len(lengths(inputs)) < 2:
             return None
-        return repacked(inputs, parts(inputs), slack_rows(inputs))
+        return repack(inputs, parts(inputs), slack_rows(inputs))
 
     def relate(found: Tensors, inputs: Inputs) -> Tensors:
         return of_parts(found, parts(inputs), slack_rows(inputs))
@@ -86,7 +86,7 @@ def empty_sequence_inserted() -> Invariance:
         return sequences
 
     def transform(inputs: Inputs) -> Inputs:
-        return repacked(inputs, parts(inputs), slack_rows(inputs))
+        return repack(inputs, parts(inputs), slack_rows(inputs))
 
     def relate(found: Tensors, inputs: Inputs) -> Tensors:
         expected = of_parts(found, parts(inputs), slack_rows(inputs))
@@ -145,10 +145,10 @@ def split(step: int) -> Invariance:
         return (sequence, rows[:cut]), (sequence, rows[cut:])
 
     def transform(inputs: Inputs) -> Inputs | None:
-        return repacked(inputs, parts(inputs)[:1])
+        return repack(inputs, parts(inputs)[:1])
 
     def carry(found: Tensors, inputs: Inputs) -> Inputs:
-        rest = repacked(inputs, parts(inputs)[1:])
+        rest = repack(inputs, parts(inputs)[1:])
         return rest.replace(initial_state=found["final_state"])
 
     def relate(found: Tensors, inputs: Inputs) -> Tensors:
@@ -190,7 +190,7 @@ def future_cut_off() -> Invariance:
         return sequence, rows[: _cut(inputs, len(rows))]
 
     def transform(inputs: Inputs) -> Inputs | None:
-        return repacked(inputs, [part(inputs)]) if max(lengths(inputs)) > 1 else None
+        return repack(inputs, [part(inputs)]) if max(lengths(inputs)) > 1 else None
 
     def relate(found: Tensors, inputs: Inputs) -> Tensors:
         return {"o": found["o"][part(inputs)[1]]}
@@ -209,7 +209,7 @@ def gradients_of_a_prefix() -> Invariance:
     def start(inputs: Inputs) -> Inputs | None:
         if max(lengths(inputs)) < 2:
             return None
-        begun = repacked(inputs, [whole(inputs, _longer_than(inputs, 1))])
+        begun = repack(inputs, [whole(inputs, _longer_than(inputs, 1))])
         do = begun.tensors["do"].clone()
         do[_cut(inputs, len(do)) :] = 0
         return begun.replace(do=do, dht=torch.zeros_like(begun.tensors["dht"]))
@@ -219,7 +219,7 @@ def gradients_of_a_prefix() -> Invariance:
         return 0, rows[: _cut(inputs, len(rows))]
 
     def transform(inputs: Inputs) -> Inputs:
-        return repacked(inputs, [part(inputs)])
+        return repack(inputs, [part(inputs)])
 
     def relate(found: Tensors, inputs: Inputs) -> Tensors:
         return of_parts(found, [part(inputs)])
@@ -301,14 +301,14 @@ def retained() -> Invariance:
     )
 
 
-def resized(inputs: Inputs) -> Iterable[Inputs]:
+def resize(inputs: Inputs) -> Iterable[Inputs]:
     """Other token counts of as many sequences: one, and next to what the compiler specialises on."""
     used = sum(lengths(inputs))
     slack = slack_rows(inputs)
     rows = torch.arange(max(used, 1), device=slack.device)
     others = [(n, rows[:0]) for n in range(1, len(lengths(inputs)))]
     for count in (1, 16, 17, 129) if used else ():
-        yield repacked(inputs, [(0, rows.repeat(-(-count // used))[:count]), *others], slack)
+        yield repack(inputs, [(0, rows.repeat(-(-count // used))[:count]), *others], slack)
 
 
 def program(output: str, index: tuple[int, ...], inputs: Inputs) -> str:

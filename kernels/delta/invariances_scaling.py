@@ -32,7 +32,7 @@ def values_scaled() -> Invariance:
 
     return Invariance(
         name="v times -8",
-        transform=_scaled("v", "initial_state"),
+        transform=_make_scaling("v", "initial_state"),
         relate=relate,
         signed_zeros=False,
     )
@@ -46,15 +46,15 @@ def gradients_scaled() -> Invariance:
     """
 
     def relate(found: Tensors, inputs: Inputs) -> Tensors:
-        lost = () if _sloping(inputs) else ("dg", *SUMS)
+        lost = () if _is_sloping(inputs) else ("dg", *SUMS)
         return {name: tensor * _FACTOR for name, tensor in found.items() if name not in lost}
 
     return Invariance(
-        name="do times -8", transform=_scaled("do", "dht"), relate=relate, signed_zeros=False
+        name="do times -8", transform=_make_scaling("do", "dht"), relate=relate, signed_zeros=False
     )
 
 
-def _scaled(rows: str, states: str) -> Callable[[Inputs], Inputs | None]:
+def _make_scaling(rows: str, states: str) -> Callable[[Inputs], Inputs | None]:
     def transform(inputs: Inputs) -> Inputs | None:
         used = sum(lengths(inputs))
         whole = {name: inputs.tensors[name] for name in (rows, states) if name in inputs.tensors}
@@ -105,7 +105,7 @@ def _longest_gap(written: Tensor) -> int:
     return int((token - last).amax()) if written.numel() else 0
 
 
-def _sloping(inputs: Inputs) -> bool:
+def _is_sloping(inputs: Inputs) -> bool:
     """Whether no derivative of a gate, at least e^-|x| of a plain one, comes near them either.
 
     A gate's derivative has its rate as a factor, which may be subnormal itself.

@@ -22,7 +22,7 @@ Part = tuple[int, Tensor]
 """A sequence, whose states are taken, and the rows of its tokens."""
 
 
-def repacked(inputs: Inputs, parts: Sequence[Part], slack: Tensor | None = None) -> Inputs:
+def repack(inputs: Inputs, parts: Sequence[Part], slack: Tensor | None = None) -> Inputs:
     """The inputs with these sequences in place of all, then the rows `slack`."""
     sizes = torch.tensor([0, *(len(rows) for _, rows in parts)])
     starts = sizes.cumsum(0).to(inputs.tensors["cu_seqlens"])

@@ -58,11 +58,11 @@ _OF_FORWARD = (*FORWARD, "o")
 _OF_BACKWARD = (*FORWARD, *BACKWARD, "gradient")
 
 
-def _stored(points: tuple[str, ...], params: Params) -> frozenset[str]:
+def _list_stored(points: tuple[str, ...], params: Params) -> frozenset[str]:
     return frozenset(points) - named(params["precision"]).fp32
 
 
-def _unwritten(params: Params) -> frozenset[str]:
+def _list_unwritten(params: Params) -> frozenset[str]:
     """Log-decays have no parameters."""
     return frozenset(_OF_PARAMETERS if params["gate"] == "log" else ())
 
@@ -96,7 +96,7 @@ _forward = partial(
     case=DeltaCase,
     refuses=(ValueError,),
     capturable=True,
-    must_not_recompile=invariances.resized,
+    must_not_recompile=invariances.resize,
     program=invariances.program,
     lowering=_LOWERING,
 )
@@ -109,7 +109,7 @@ _chunk = partial(
     storage=Storage(
         points=_OF_FORWARD,
         outputs=("o", "final_state"),
-        stored=partial(_stored, _OF_FORWARD),
+        stored=partial(_list_stored, _OF_FORWARD),
         model=answers.model,
         public=frozenset({"o"}),
     ),
@@ -123,14 +123,14 @@ _vjp = partial(
     oracle=answers.vjp,
     dtypes=answers.gradient_types,
     reproducible=Bitwise(shown_by=faults_backward.GRADIENTS[0].name),
-    unwritten=_unwritten,
+    unwritten=_list_unwritten,
     invariances=_OF_GRADIENTS,
     launches={"cuda": 80, "interpreter": 40},
 )
 _gradient_storage = partial(
     Storage,
     points=_OF_BACKWARD,
-    stored=partial(_stored, _OF_BACKWARD),
+    stored=partial(_list_stored, _OF_BACKWARD),
     model=answers.gradient_model,
     public=frozenset({"gradient"}),
 )

@@ -61,18 +61,18 @@ def groups_permuted() -> Invariance:
         offsets = torch.cat([torch.zeros(1, dtype=torch.int64), sizes.cumsum(0)])
         return inputs.replace(
             **of_rows(inputs, rows(inputs)),
-            **{name: _taken(inputs.tensors[name], groups) for name in ("experts", "dbias")},
+            **{name: _take(inputs.tensors[name], groups) for name in ("experts", "dbias")},
             offsets=offsets.to(inputs.tensors["offsets"]),
         )
 
     def relate(found: Tensors, inputs: Inputs) -> Tensors:
         moved = {
-            name: _taken(found[name], rows(inputs))
+            name: _take(found[name], rows(inputs))
             for name in (*_ROWS_OUT, "d_col")
             if name in found
         }
         groups = order(inputs)
-        return {**moved, **{name: _taken(found[name], groups) for name in ("dbias", "amax")}}
+        return {**moved, **{name: _take(found[name], groups) for name in ("dbias", "amax")}}
 
     return Invariance(name="the groups in another order", transform=transform, relate=relate)
 
@@ -92,9 +92,9 @@ def group_split() -> Invariance:
         cut = 1 + data.pick(inputs.seed + 1, sizes[group] - 1)
         offsets, experts = inputs.tensors["offsets"], inputs.tensors["experts"]
         return inputs.replace(
-            offsets=_inserted(offsets, group + 1, int(offsets[group]) + cut),
-            experts=_inserted(experts, group, int(experts[group])),
-            dbias=_inserted(inputs.tensors["dbias"], group, 0.0),
+            offsets=_insert(offsets, group + 1, int(offsets[group]) + cut),
+            experts=_insert(experts, group, int(experts[group])),
+            dbias=_insert(inputs.tensors["dbias"], group, 0.0),
         )
 
     def relate(found: Tensors, inputs: Inputs) -> Tensors:
@@ -113,20 +113,20 @@ def empty_group_inserted() -> Invariance:
         at = place(inputs)
         offsets = inputs.tensors["offsets"]
         return inputs.replace(
-            offsets=_inserted(offsets, at, int(offsets[at])),
-            experts=_inserted(inputs.tensors["experts"], at, 0),
-            dbias=_inserted(inputs.tensors["dbias"], at, -0.0),
+            offsets=_insert(offsets, at, int(offsets[at])),
+            experts=_insert(inputs.tensors["experts"], at, 0),
+            dbias=_insert(inputs.tensors["dbias"], at, -0.0),
         )
 
     def relate(found: Tensors, inputs: Inputs) -> Tensors:
         at = place(inputs)
         changed = {
-            "dbias": _inserted(found["dbias"], at, -0.0),
-            "amax": _inserted(found["amax"], at, float("-inf")),
+            "dbias": _insert(found["dbias"], at, -0.0),
+            "amax": _insert(found["amax"], at, float("-inf")),
         }
         if "d_col_scale" in found:
             scale = found["d_col_scale"]
-            changed["d_col_scale"] = _inserted(scale, len(scale), 0)
+            changed["d_col_scale"] = _insert(scale, len(scale), 0)
         return {**found, **changed}
 
     return Invariance(name="an empty group more", transform=transform, relate=relate)
@@ -166,14 +166,14 @@ def program(output: str, index: tuple[int, ...], inputs: Inputs) -> str:
 
 def of_rows(inputs: Inputs, rows: Tensor) -> dict[str, Tensor]:
     """The inputs that have a row for each token, with `rows` of them."""
-    return {n: _taken(inputs.tensors[n], rows) for n in _OF_ROWS if n in inputs.tensors}
+    return {n: _take(inputs.tensors[n], rows) for n in _OF_ROWS if n in inputs.tensors}
 
 
-def _taken(tensor: Tensor, rows: Tensor) -> Tensor:
+def _take(tensor: Tensor, rows: Tensor) -> Tensor:
     """Rows by their bits: torch does not index every type."""
     return bits(tensor)[rows.to(tensor.device)].view(tensor.dtype)
 
 
-def _inserted(tensor: Tensor, at: int, value: float) -> Tensor:
+def _insert(tensor: Tensor, at: int, value: float) -> Tensor:
     row = torch.full_like(tensor[:1], value)
     return torch.cat([tensor[:at], row, tensor[at:]])

@@ -32,7 +32,7 @@ _LOWERING = replace(ON_GRID, supports=tuple(t for t in ON_GRID.supports if t != 
 _ROWWISE = frozenset(_BOUNDS) - {"dprob", "dbias"}
 
 
-def _unwritten(params: Params) -> frozenset[str]:
+def _list_unwritten(params: Params) -> frozenset[str]:
     """Nothing is quantised unless asked for."""
     scales = ("d_row_scale", "d_col", "d_col_scale")
     return frozenset() if params["quantised"] else frozenset(scales)
@@ -52,7 +52,7 @@ _dsrelu = partial(
     launches={"cuda": 200, "interpreter": 96},
     program=invariances.program,
     lowering=_LOWERING,
-    unwritten=_unwritten,
+    unwritten=_list_unwritten,
     must_not_recompile=invariances.resized,
 )
 _deterministic = partial(

@@ -53,8 +53,8 @@ class StoreCase:
             "k": self._new(self.values, device),
             "v": self._new(self._of_v(), device),
             "indices": self._indices(device),
-            "k_cache": self._held(1, shape, device),
-            "v_cache": self._held(2, shape, device),
+            "k_cache": self._make_held(1, shape, device),
+            "v_cache": self._make_held(2, shape, device),
             "k_scale": _halves(self.seed ^ 3, scales, device),
             "v_scale": _halves(self.seed ^ 4, scales, device),
         }
@@ -74,7 +74,7 @@ class StoreCase:
         skipped = data.hashed(self.seed ^ 5, 0, self.tokens, device) & 3 == 0
         return torch.where(skipped, -1, slots) if self.skipping else slots
 
-    def _held(self, salt: int, shape: tuple[int, ...], device: torch.device) -> Tensor:
+    def _make_held(self, salt: int, shape: tuple[int, ...], device: torch.device) -> Tensor:
         words = data.hashed(self.seed ^ salt, 0, _size(shape), device)
         if self.kind == "int8":
             return (words % 255 - 127).to(torch.int8).reshape(shape)

@@ -37,7 +37,7 @@ from torch import Tensor
 
 from bitproof.oracles.delta import chunk, chunk_adjoint, recurrence
 from bitproof.oracles.delta.chunk import CHUNK, Operand
-from bitproof.oracles.delta.gates import activated_adjoint, normalised_adjoint
+from bitproof.oracles.delta.gates import activate_adjoint, normalise_adjoint
 from bitproof.oracles.delta.problem import Params, Problem, Tensors, pose_problem
 from bitproof.oracles.delta.recurrence import Tokens
 from bitproof.oracles.formats import BF16, Floats
@@ -62,7 +62,9 @@ GRIDS: Final = tuple(2.0 ** (i / 8) for i in range(8))
 FLUSHED: Final = 256 * 2.0**-126
 
 
-def rounded_points(tensors: Tensors, params: Params, points: tuple[str, ...]) -> frozenset[str]:
+def list_rounded_points(
+    tensors: Tensors, params: Params, points: tuple[str, ...]
+) -> frozenset[str]:
     """Those of `points` that a call stores in less than fp32."""
     if tensors["v"].dtype == torch.float32:
         return frozenset()
@@ -109,9 +111,11 @@ def forward(tensors: Tensors, params: Params) -> dict[str, Modelled]:
     p = pose_problem(tensors, params)
     found = recurrence.recurrence(p.x, p.scale, p.initial, p.lengths)
     value = _outputs(p, found.o, found.final)
-    points, dtype = rounded_points(tensors, params, FORWARD), tensors["v"].dtype
-    many = _repeated(p, len(GRIDS))
-    samples = _samples(chunk_outputs(many, *_sampled(points, dtype, many)), "o", "final_state")
+    points, dtype = list_rounded_points(tensors, params, FORWARD), tensors["v"].dtype
+    many = _repeat(p, len(GRIDS))
+    samples = _samples(
+        chunk_outputs(many, *_make_sampled_stores(points, dtype, many)), "o", "final_state"
+    )
     coarse, share = chunk_outputs(p, *_COARSE), _share(p)
     return {
         name: _answer(
@@ -185,9 +189,9 @@ def vjp(tensors: Tensors, params: Params) -> dict[str, Modelled]:
     run = recurrence.recurrence(p.x, p.scale, p.initial, p.lengths, keep=True)
     value = _gradients(p, *recurrence.adjoint(p.x, p.scale, run, p.lengths, do, dfinal))
 
-    points = rounded_points(tensors, params, (*FORWARD, *BACKWARD))
-    many = _repeated(p, len(GRIDS))
-    sampled, _ = _chunk_gradients(many, *_sampled(points, tensors["v"].dtype, many))
+    points = list_rounded_points(tensors, params, (*FORWARD, *BACKWARD))
+    many = _repeat(p, len(GRIDS))
+    sampled, _ = _chunk_gradients(many, *_make_sampled_stores(points, tensors["v"].dtype, many))
     samples = _samples(sampled, *value)
     coarse, _ = _chunk_gradients(p, *_COARSE)
     _, weight = _chunk_gradients(p, exact, chunk.as_is)
@@ -200,19 +204,19 @@ def vjp(tensors: Tensors, params: Params) -> dict[str, Modelled]:
         terms = f"{name} terms"
         floor = share * (coarse[name] - value[name]).abs()
         if name in cancelled:
-            floor = floor + _left(cancelled[name], share, slip)
+            floor = floor + _bound_left(cancelled[name], share, slip)
         if terms in value:
             arithmetic = share * (coarse[terms] - value[terms]).abs()
             if terms in cancelled:
-                arithmetic = arithmetic + _left(cancelled[terms], share, slip)
-            floor = _summed(value[terms], samples[terms], arithmetic)
+                arithmetic = arithmetic + _bound_left(cancelled[terms], share, slip)
+            floor = _bound_sum(value[terms], samples[terms], arithmetic)
         answers[name] = _answer(
             value[name], samples[name], floor, types[name], limit=_limit(params, name)
         )
     return answers
 
 
-def _left(magnitudes: Tensor, share: float, slip: float) -> Tensor:
+def _bound_left(magnitudes: Tensor, share: float, slip: float) -> Tensor:
     """What cancelling terms of these magnitudes leave: the arithmetic of each, `slip` of one that rules."""
     size = magnitudes.abs()
     rules = 2 * size.square() > size.square().sum(-1, keepdim=True)
@@ -223,7 +227,7 @@ def _chunk_gradients(
     p: Problem, store: Store, operand: Operand
 ) -> tuple[dict[str, Tensor], Tensor]:
     """The gradients of the chunk form, and how much is added up to that of the log-decays."""
-    grads, dinitial, weight = chunk_adjoint.weighed(
+    grads, dinitial, weight = chunk_adjoint.weigh_adjoint(
         p.x,
         p.scale,
         p.initial,
@@ -242,7 +246,7 @@ def _chunk_gradients(
 _SUM_SLACK: Final = 4.0
 
 
-def _summed(value: Tensor, samples: Tensor, arithmetic: Tensor) -> Tensor:
+def _bound_sum(value: Tensor, samples: Tensor, arithmetic: Tensor) -> Tensor:
     """The floor of a sum over the last axis, from its terms: exact, in each sample, and their floor.
 
     Adding n numbers pairwise errs by at most log2 n units of the sum of their magnitudes (Higham, §4.2),
@@ -256,7 +260,7 @@ def _summed(value: Tensor, samples: Tensor, arithmetic: Tensor) -> Tensor:
 
 def _outputs(p: Problem, o: Tensor, final: Tensor) -> dict[str, Tensor]:
     state = final.transpose(-1, -2) if p.v_first else final
-    return {"o": _padded(p, o), "final_state": state}
+    return {"o": _pad(p, o), "final_state": state}
 
 
 def _gradients(p: Problem, grads: Tokens, dinitial: Tensor) -> dict[str, Tensor]:
@@ -266,22 +270,22 @@ def _gradients(p: Problem, grads: Tokens, dinitial: Tensor) -> dict[str, Tensor]
         unit = getattr(grads, name)
         unit = unit.unflatten(1, (-1, p.groups)).sum(2)
         raw = p.raw[name]
-        found[f"d{name}"] = _padded(p, normalised_adjoint(raw, unit) if p.normalise else unit)
-    found["dv"] = _padded(p, grads.v)
+        found[f"d{name}"] = _pad(p, normalise_adjoint(raw, unit) if p.normalise else unit)
+    found["dv"] = _pad(p, grads.v)
     found |= _of_gates(p, grads.g)
     if p.scalar:
-        terms = _padded(p, torch.cat([grads.b, grads.w], -1))
+        terms = _pad(p, torch.cat([grads.b, grads.w], -1))
         found |= {"dbeta": terms.sum(-1), "dbeta terms": terms}
     else:
-        found |= {"db": _padded(p, grads.b), "dw": _padded(p, grads.w)}
+        found |= {"db": _pad(p, grads.b), "dw": _pad(p, grads.w)}
     found["d_initial_state"] = dinitial.transpose(-1, -2) if p.v_first else dinitial
     return found
 
 
 def _of_gates(p: Problem, dg: Tensor) -> dict[str, Tensor]:
     """The gradients that the log-decays' hands on: of raw gates, and of their parameters with the terms."""
-    raw, da_log, dbias = activated_adjoint(p.raw["g"], p.gate, dg)
-    found = {"dg": _padded(p, raw)}
+    raw, da_log, dbias = activate_adjoint(p.raw["g"], p.gate, dg)
+    found = {"dg": _pad(p, raw)}
     if da_log is not None:
         found |= {"dA_log": da_log.sum(-1), "dA_log terms": da_log}
     if dbias is not None:
@@ -289,7 +293,7 @@ def _of_gates(p: Problem, dg: Tensor) -> dict[str, Tensor]:
     return found
 
 
-def _padded(p: Problem, x: Tensor) -> Tensor:
+def _pad(p: Problem, x: Tensor) -> Tensor:
     return torch.cat([x, x.new_zeros(p.slack, *x.shape[1:])])
 
 
@@ -304,7 +308,7 @@ def _coarsely(name: str, x: Tensor) -> Tensor:
 _COARSE: Final[tuple[Store, Operand]] = (_coarsely, _coarse)
 
 
-def _repeated(p: Problem, times: int) -> Problem:
+def _repeat(p: Problem, times: int) -> Problem:
     """The same call with all heads so many times, one repetition after another."""
 
     def again(x: Tensor, axis: int) -> Tensor:
@@ -330,7 +334,9 @@ def _samples(found: Mapping[str, Tensor], *names: str) -> dict[str, Tensor]:
     }
 
 
-def _sampled(points: frozenset[str], dtype: torch.dtype, many: Problem) -> tuple[Store, Operand]:
+def _make_sampled_stores(
+    points: frozenset[str], dtype: torch.dtype, many: Problem
+) -> tuple[Store, Operand]:
     """What is stored, and read by products, each repetition on a grid of its own."""
     heads = many.x.q.shape[1] // len(GRIDS)
     grids = torch.tensor(GRIDS, dtype=torch.float64, device=many.x.q.device)

@@ -137,7 +137,7 @@ def within(x: Tokens, scale: float, store: Store, operand: Operand, solve: Opera
         scores = scores + torch.where(mask, operand(under.of(q)) @ right, 0.0)
         lower = lower + torch.where(mask, operand(under.of(bk)) @ right, 0.0)
     scores = store("scores", scale * scores)
-    a = store("inverse", inverted(lower, solve))
+    a = store("inverse", invert(lower, solve))
     write, erase = store("write", x.w * x.v), store("erase", bk * decay.exp())
     return Within(
         decay=decay,
@@ -155,7 +155,7 @@ def within(x: Tokens, scale: float, store: Store, operand: Operand, solve: Opera
     )
 
 
-def inverted(lower: Tensor, operand: Operand = as_is) -> Tensor:
+def invert(lower: Tensor, operand: Operand = as_is) -> Tensor:
     """(I + L)^-1 of strictly lower triangular L [.., 64, 64], by blocks of doubling size.
 
     Where X inverts the diagonal blocks of size s and B holds the quarters between them, X - X B X inverts

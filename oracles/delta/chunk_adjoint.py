@@ -60,13 +60,13 @@ def adjoint(
 
     `do` is [T, H, V], `dfinal` and `initial` [N, H, K, V], float64.
     """
-    grads, dinitial, _ = weighed(
+    grads, dinitial, _ = weigh_adjoint(
         x, scale, initial, lengths, do, dfinal, store=store, operand=operand, solve=solve
     )
     return grads, dinitial
 
 
-def weighed(
+def weigh_adjoint(
     x: Tokens,
     scale: float,
     initial: Tensor,
@@ -87,13 +87,13 @@ def weighed(
     c = within(parts, scale, store, operand, solve)
     run = passed(c, chunks, scale, initial, store, operand)
     dout = chunks.split(do)
-    dn, dstates, dinitial = _reversed(c, chunks, scale, dout, dfinal, store, operand)
+    dn, dstates, dinitial = _pass_back(c, chunks, scale, dout, dfinal, store, operand)
     grads, terms = _within_adjoint(parts, c, run, scale, dout, dn, dstates, store, operand)
     joined = Tokens(**{name: chunks.joined(g) for name, g in grads.named().items()})
     return joined, dinitial, chunks.joined(_from_the_end(terms))
 
 
-def _reversed(
+def _pass_back(
     c: Within,
     chunks: Chunks,
     scale: float,

@@ -35,13 +35,13 @@ def activated(x: Tensor, p: GateParameters) -> Tensor:
     """The log-decay [T, H, K] of raw gates of that shape."""
     if p.gate == "log":
         return x
-    biased, a = _biased(x, p), _factor(x, p)
+    biased, a = _add_bias(x, p), _factor(x, p)
     if p.gate == "plain":
         return -a * torch.nn.functional.softplus(biased, threshold=700.0)
     return p.lower_bound * _steep(a, biased).sigmoid()
 
 
-def activated_adjoint(
+def activate_adjoint(
     x: Tensor, p: GateParameters, dg: Tensor
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
     """(gradient of the raw gates, of a_log, of dt_bias), None for the latter without raw gates.
@@ -51,7 +51,7 @@ def activated_adjoint(
     """
     if p.gate == "log":
         return dg, None, None
-    biased, a = _biased(x, p), _factor(x, p)
+    biased, a = _add_bias(x, p), _factor(x, p)
     if p.gate == "plain":
         dx = -a * biased.sigmoid() * dg
         da_log = dg * activated(x, p)
@@ -64,19 +64,19 @@ def activated_adjoint(
     return dx, da_log.transpose(0, 1).flatten(1), dx.sum(0)
 
 
-def normalised(x: Tensor) -> Tensor:
+def normalise(x: Tensor) -> Tensor:
     """x / sqrt(sum x^2 + 1e-6) along the last axis."""
     return x * (x.square().sum(-1, keepdim=True) + EPSILON).rsqrt()
 
 
-def normalised_adjoint(x: Tensor, dy: Tensor) -> Tensor:
+def normalise_adjoint(x: Tensor, dy: Tensor) -> Tensor:
     """The gradient of x: (dy - y (dy . y)) / sqrt(sum x^2 + 1e-6)."""
     rstd = (x.square().sum(-1, keepdim=True) + EPSILON).rsqrt()
     y = x * rstd
     return rstd * (dy - y * (dy * y).sum(-1, keepdim=True))
 
 
-def _biased(x: Tensor, p: GateParameters) -> Tensor:
+def _add_bias(x: Tensor, p: GateParameters) -> Tensor:
     return x if p.dt_bias is None else x + p.dt_bias
 
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from bitproof.oracles.delta import chunk
-from bitproof.oracles.delta.gates import GateParameters, activated, normalised
+from bitproof.oracles.delta.gates import GateParameters, activated, normalise
 from bitproof.oracles.delta.recurrence import Tokens
 
 Tensors = Mapping[str, Tensor]
@@ -82,7 +82,7 @@ def pose_problem(tensors: Tensors, params: Params) -> Problem:
         dt_bias=raw.get("dt_bias"),
         lower_bound=params["lower_bound"],
     )
-    unit = normalised if params["normalise"] else torch.clone
+    unit = normalise if params["normalise"] else torch.clone
     q, k = (unit(raw[name]).repeat_interleave(groups, 1) for name in "qk")
     b, w = (raw[name] if name in raw else raw["beta"][..., None] for name in "bw")
     x = Tokens(

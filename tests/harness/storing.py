@@ -21,7 +21,7 @@ from bitproof.harness.case import Launch
 from bitproof.harness.spec import Bitwise, Fault, KernelSpec, Params, Storage, Tensors
 from bitproof.oracles import formats
 from bitproof.oracles.modelled import Modelled
-from bitproof.oracles.rounding import rounded_value
+from bitproof.oracles.rounding import round_value
 
 POINTS = ("u", "w", "v")
 
@@ -43,7 +43,7 @@ def modelled(tensors: Tensors, params: Params, rounded: frozenset[str]) -> dict[
     y = np.zeros(len(tensors["u"]))
     for point in POINTS:
         part = formats.to_numpy(tensors[point]).astype(np.float64)
-        y += rounded_value(part, formats.BF16) if point in rounded else part
+        y += round_value(part, formats.BF16) if point in rounded else part
     return {"y": y}
 
 

@@ -173,4 +173,4 @@ def test_scaled_operands_are_dequantised_block_by_block() -> None:
     """32 elements share a power of two; the last block may be shorter."""
     codes = torch.full((1, 40), 1.5).to(torch.float8_e4m3fn)
     scale = torch.tensor([[128, 126]], dtype=torch.uint8)
-    assert dsrelu.dequantised(codes, scale).tolist() == [[3.0] * 32 + [0.75] * 8]
+    assert dsrelu.dequantise(codes, scale).tolist() == [[3.0] * 32 + [0.75] * 8]

@@ -24,7 +24,7 @@ from bitproof.oracles.precision import (
     storing,
     tf32,
 )
-from bitproof.oracles.rounding import rounded_value
+from bitproof.oracles.rounding import round_value
 from tests.oracles.patterns import SPECIAL, around_midpoints, both_signs, hashed, numbers
 
 FORMATS = [BF16, FP16, FP32]
@@ -40,7 +40,7 @@ def bits(x: Tensor | Array) -> Array:
 def agree(values: Array, fmt: Format) -> None:
     """Every value rounds as the oracle of the casts says, signs of zeros included."""
     values = values.astype(np.float64)
-    expected = rounded_value(values, fmt, overflow="inf")
+    expected = round_value(values, fmt, overflow="inf")
     assert np.array_equal(bits(nearest(torch.from_numpy(values), fmt).numpy()), bits(expected))
 
 

@@ -40,19 +40,23 @@ def patches() -> list[Patch]:
     builder = interpreter.InterpreterBuilder
     descriptions = (interpreter.TensorDescHandle, getattr(interpreter, "BlockPointerHandle", None))
     return [
-        *(Patch(builder, name, _following) for name in _FOLLOWING),
-        *(Patch(owner, "materialize_pointers", _based) for owner in descriptions if owner),
+        *(Patch(builder, name, _wrap_derivation) for name in _FOLLOWING),
+        *(
+            Patch(owner, "materialize_pointers", _wrap_materialize)
+            for owner in descriptions
+            if owner
+        ),
         Patch(builder, "create_load", in_session(_load_all)),
         Patch(builder, "create_store", in_session(_store_all)),
         Patch(builder, "create_masked_load", in_session(_load)),
         Patch(builder, "create_masked_store", in_session(_store)),
-        Patch(builder, "create_atomic_rmw", _changing),
-        Patch(builder, "create_atomic_cas", _comparing),
+        Patch(builder, "create_atomic_rmw", _wrap_rmw),
+        Patch(builder, "create_atomic_cas", _wrap_cas),
         Patch(builder, "create_atomic_load", in_session(_atomic_load)),
         Patch(builder, "create_atomic_store", in_session(_atomic_store)),
         Patch(builder, "create_atomic_poll", in_session(_poll)),
         Patch(builder, "create_assert", in_session(_assert)),
-        Patch(builder, "create_assume", _assuming),
+        Patch(builder, "create_assume", _wrap_assume),
     ]
 
 
@@ -65,7 +69,7 @@ def _origin(pointer: Any) -> Any:
     return getattr(pointer, "origin", None)
 
 
-def _following(original: Callable[..., Any]) -> Callable[..., Any]:
+def _wrap_derivation(original: Callable[..., Any]) -> Callable[..., Any]:
     def wrapper(self: Any, *operands: Any) -> Any:
         result = original(self, *operands)
         for operand in operands:
@@ -77,7 +81,7 @@ def _following(original: Callable[..., Any]) -> Callable[..., Any]:
     return wrapper
 
 
-def _based(original: Callable[..., Any]) -> Callable[..., Any]:
+def _wrap_materialize(original: Callable[..., Any]) -> Callable[..., Any]:
     def wrapper(self: Any, *arguments: Any) -> Any:
         pointers, masks = original(self, *arguments)
         set_origin(pointers, _origin(self.base))
@@ -184,7 +188,7 @@ def _write(pointers: Any, value: Any, mask: Lanes | None, *, atomic: bool) -> No
         watch.store(pointers.data, _origin(pointers), mask, data, atomic=atomic, numbers=numbers)
 
 
-def _changing(original: Callable[..., Any]) -> Callable[..., Any]:
+def _wrap_rmw(original: Callable[..., Any]) -> Callable[..., Any]:
     def wrapper(
         self: Any, op: Any, pointers: Any, value: Any, mask: Any, sem: Any, scope: Any
     ) -> Any:
@@ -206,7 +210,7 @@ def _changing(original: Callable[..., Any]) -> Callable[..., Any]:
     return wrapper
 
 
-def _comparing(original: Callable[..., Any]) -> Callable[..., Any]:
+def _wrap_cas(original: Callable[..., Any]) -> Callable[..., Any]:
     def wrapper(self: Any, pointers: Any, expected: Any, value: Any, sem: Any, scope: Any) -> Any:
         if state.current is None:
             return original(self, pointers, expected, value, sem, scope)
@@ -298,7 +302,7 @@ def _assert(builder: Any, condition: Any, message: str) -> None:
         _watch().fail(f"device_assert does not hold: {message}")
 
 
-def _assuming(original: Callable[..., Any]) -> Callable[..., Any]:
+def _wrap_assume(original: Callable[..., Any]) -> Callable[..., Any]:
     def wrapper(self: Any, condition: Any) -> Any:
         if state.current is None or state.current.watch is None:
             return original(self, condition)

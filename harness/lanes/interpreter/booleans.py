@@ -34,10 +34,10 @@ _RELATIONS: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
 
 def patches() -> list[Patch]:
     """The rewriting of a kernel's source."""
-    return [Patch(interpreter.FunctionRewriter, "_transform_ast", _rewriting)]
+    return [Patch(interpreter.FunctionRewriter, "_transform_ast", _wrap_transform)]
 
 
-def _rewriting(original: Callable[..., Any]) -> Callable[..., Any]:
+def _wrap_transform(original: Callable[..., Any]) -> Callable[..., Any]:
     def transform(self: Any, source: str) -> Any:
         self.fn.__globals__.update(_HELPERS)
         return ast.fix_missing_locations(_Rewriter().visit(original(self, source)))
@@ -106,14 +106,14 @@ def _is_tensor(value: Any) -> bool:
 
 
 def _bitproof_all(*operands: Callable[[], Any]) -> Any:
-    return _joined(operands, stops_at=False, join=lambda a, b: a.logical_and(b))
+    return _join(operands, stops_at=False, join=lambda a, b: a.logical_and(b))
 
 
 def _bitproof_any(*operands: Callable[[], Any]) -> Any:
-    return _joined(operands, stops_at=True, join=lambda a, b: a.logical_or(b))
+    return _join(operands, stops_at=True, join=lambda a, b: a.logical_or(b))
 
 
-def _joined(operands: Any, *, stops_at: bool, join: Callable[[Any, Any], Any]) -> Any:
+def _join(operands: Any, *, stops_at: bool, join: Callable[[Any, Any], Any]) -> Any:
     tensors: list[Any] = []
     value: Any = None
     for operand in operands:

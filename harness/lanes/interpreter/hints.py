@@ -20,10 +20,10 @@ from bitproof.harness.lanes.interpreter.sanitizer.blocks import Array, Lanes
 
 def patches() -> list[Patch]:
     """Where the interpreter notes a hint on a block."""
-    return [Patch(TensorHandle, "set_attr", _noting)]
+    return [Patch(TensorHandle, "set_attr", _wrap_hint)]
 
 
-def _noting(original: Callable[..., Any]) -> Callable[..., Any]:
+def _wrap_hint(original: Callable[..., Any]) -> Callable[..., Any]:
     def note(self: Any, key: str, values: Any) -> Any:
         watch = state.current.watch if state.current is not None else None
         # Of undefined lanes nothing is known; where they are used is reported.

@@ -72,7 +72,7 @@ class HostDriver:
 
 
 @contextlib.contextmanager
-def answering() -> Iterator[None]:
+def answer_questions() -> Iterator[None]:
     """While active, those questions are answered; a driver that is there already answers for itself."""
     undo: list[Callable[[], None]] = []
     if not hasattr(torch.cpu, "device"):

@@ -13,7 +13,7 @@ from bitproof.harness.lanes.arena import Arena
 from bitproof.harness.lanes.base import Graph, Launched, LaunchFailed, Variation, call, parameters
 from bitproof.harness.lanes.interpreter import order, overlay, passages, state
 from bitproof.harness.lanes.interpreter.frames import with_room
-from bitproof.harness.lanes.interpreter.host import answering
+from bitproof.harness.lanes.interpreter.host import answer_questions
 from bitproof.harness.lanes.interpreter.sanitizer.fence import Fence
 from bitproof.harness.lanes.interpreter.sanitizer.sanitizer import Sanitizer
 from bitproof.harness.spec import KernelSpec, Params, Tensors
@@ -57,7 +57,7 @@ class InterpreterLane:
             on_grid=_claimed_on_grid(spec),
             scratch={"config": inputs.launch.config, "tuning": variation.tuning},
         )
-        with state.session(session), answering(), passages.noting():
+        with state.session(session), answer_questions(), passages.noting():
             try:
                 outputs, tensors = with_room(lambda: call(spec, inputs, arena))
             except LaunchFailed as failure:
@@ -80,7 +80,11 @@ class InterpreterLane:
 
     def launch(self, spec: KernelSpec, tensors: Tensors, params: Params) -> dict[str, torch.Tensor]:
         """One call, the programs in the stock order, nothing watched."""
-        with state.session(state.Session(fp_fusion=_fusion())), answering(), passages.noting():
+        with (
+            state.session(state.Session(fp_fusion=_fusion())),
+            answer_questions(),
+            passages.noting(),
+        ):
             return with_room(lambda: spec.run(dict(tensors), dict(params)))
 
     def capture(self, spec: KernelSpec, inputs: Inputs) -> Graph:

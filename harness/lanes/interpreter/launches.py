@@ -29,7 +29,7 @@ from bitproof.harness.lanes.interpreter.configuration import (
     require_launchable,
 )
 from bitproof.harness.lanes.interpreter.overlay import Patch
-from bitproof.harness.lanes.interpreter.sanitizer.violations import raised_at
+from bitproof.harness.lanes.interpreter.sanitizer.violations import locate_error
 from bitproof.harness.lanes.interpreter.waiting import Patience
 
 # What `_patch_lang` looks at to decide which modules to patch: here, all that it knows.
@@ -41,13 +41,13 @@ _CHANGES: list[tuple[Any, str, Any]] = []
 def patches() -> list[Patch]:
     """Launches run in the session's order, and nested calls find the language patched already."""
     return [
-        Patch(interpreter.GridExecutor, "__call__", _launching),
+        Patch(interpreter.GridExecutor, "__call__", _wrap_call),
         Patch(interpreter.InterpretedFunction, "run", _naming),
-        Patch(interpreter.InterpretedFunction, "__call__", _nesting),
+        Patch(interpreter.InterpretedFunction, "__call__", _wrap_nested_call),
     ]
 
 
-def _launching(original: Callable[..., None]) -> Callable[..., None]:
+def _wrap_call(original: Callable[..., None]) -> Callable[..., None]:
     def call(self: Any, *args: Any, **kwargs: Any) -> None:
         if state.current is None:
             return original(self, *args, **kwargs)
@@ -69,7 +69,7 @@ def _naming(original: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
-def _nesting(original: Callable[..., Any]) -> Callable[..., Any]:
+def _wrap_nested_call(original: Callable[..., Any]) -> Callable[..., Any]:
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
         if state.current is None:
             return original(self, *args, **kwargs)
@@ -131,7 +131,7 @@ def _language(session: state.Session) -> Iterator[None]:
     builder.options = dataclasses.replace(
         options, sanitize_overflow=False, debug=session.watch is not None
     )
-    scope = _patched()
+    scope = _patch_language()
     try:
         yield
     finally:
@@ -139,7 +139,7 @@ def _language(session: state.Session) -> Iterator[None]:
         builder.options = options
 
 
-def _patched() -> Any:
+def _patch_language() -> Any:
     """The scope of Triton's language, interpreted; what to set is found out once and then remembered."""
     if _CHANGES:
         scope = interpreter._LangPatchScope()
@@ -199,7 +199,7 @@ def _run(
         try:
             fn(**named)
         except Exception as error:
-            raise _explained(error, fn.__name__) from error
+            raise _explain(error, fn.__name__) from error
 
 
 class KernelRaised(InterpreterError):  # type: ignore[misc]
@@ -211,11 +211,11 @@ class KernelRaised(InterpreterError):  # type: ignore[misc]
         self.in_kernel = in_kernel
 
 
-def _explained(error: Exception, kernel: str) -> Exception:
+def _explain(error: Exception, kernel: str) -> Exception:
     """What a launch raises for an `error` inside a kernel; nested calls wrap theirs once each."""
     links = list(causes(error))
     root = next((link for link in links if not isinstance(link, InterpreterError)), links[-1])
-    file, line = raised_at(error)
+    file, line = locate_error(error)
     if isinstance(root, (Unsupported, Uncompilable)):
         # A new exception: raised from what it caused, the old one would be its own cause.
         return type(root)(f"{root} (in {kernel}, at {file}:{line})")

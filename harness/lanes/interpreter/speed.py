@@ -19,14 +19,14 @@ from bitproof.harness.lanes.interpreter.overlay import Patch
 def patches() -> list[Patch]:
     """The look-ups that every operation makes."""
     return [
-        Patch(tl.core.block_type, "__init__", _typing),
-        Patch(tl.core.tensor, "__init__", _wrapping),
-        Patch(TritonSemantic, "broadcast_impl_value", _broadcasting),
-        Patch(interpreter, "_get_np_dtype", _translating),
+        Patch(tl.core.block_type, "__init__", _wrap_block_type),
+        Patch(tl.core.tensor, "__init__", _wrap_tensor),
+        Patch(TritonSemantic, "broadcast_impl_value", _wrap_broadcast),
+        Patch(interpreter, "_get_np_dtype", _wrap_dtype),
     ]
 
 
-def _typing(original: Callable[..., None]) -> Callable[..., None]:
+def _wrap_block_type(original: Callable[..., None]) -> Callable[..., None]:
     known: dict[tuple[str, tuple[int, ...]], dict[str, Any]] = {}
     shapes: dict[tuple[int, ...], Any] = {}
 
@@ -46,7 +46,7 @@ def _typing(original: Callable[..., None]) -> Callable[..., None]:
     return initialise
 
 
-def _wrapping(original: Callable[..., None]) -> Callable[..., None]:
+def _wrap_tensor(original: Callable[..., None]) -> Callable[..., None]:
     known: dict[tuple[int, ...], tuple[Any, Any]] = {}
 
     def initialise(self: Any, handle: Any, type: Any) -> None:
@@ -64,7 +64,7 @@ def _wrapping(original: Callable[..., None]) -> Callable[..., None]:
     return initialise
 
 
-def _broadcasting(original: Callable[..., Any]) -> Callable[..., Any]:
+def _wrap_broadcast(original: Callable[..., Any]) -> Callable[..., Any]:
     def broadcast(self: Any, lhs: Any, rhs: Any) -> Any:
         one, other = lhs.type, rhs.type
         if one.is_block() and other.is_block() and one.shape is other.shape:
@@ -74,7 +74,7 @@ def _broadcasting(original: Callable[..., Any]) -> Callable[..., Any]:
     return broadcast
 
 
-def _translating(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
+def _wrap_dtype(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
     known: dict[str, Any] = {}
 
     def look_up(dtype: Any) -> Any:

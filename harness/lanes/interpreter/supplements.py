@@ -30,13 +30,13 @@ _ABSENT = object()
 def patches() -> list[Patch]:
     """Launches, arguments and sources that the stock interpreter does not accept."""
     return [
-        Patch(Autotuner, "run", _configured),
-        Patch(interpreter, "_implicit_cvt", _converting),
-        Patch(interpreter.FunctionRewriter, "_transform_ast", _rewriting),
+        Patch(Autotuner, "run", _wrap_autotuner),
+        Patch(interpreter, "_implicit_cvt", _wrap_convert),
+        Patch(interpreter.FunctionRewriter, "_transform_ast", _wrap_transform),
     ]
 
 
-def _configured(original: Callable[..., Any]) -> Callable[..., Any]:
+def _wrap_autotuner(original: Callable[..., Any]) -> Callable[..., Any]:
     def run(self: Any, *args: Any, **kwargs: Any) -> Any:
         if state.current is None:
             return original(self, *args, **kwargs)
@@ -51,7 +51,7 @@ def _configured(original: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
-def _converting(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
+def _wrap_convert(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
     def convert(value: Any) -> Any:
         if state.current is None or not isinstance(value, float):
             return original(value)
@@ -62,7 +62,7 @@ def _converting(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return convert
 
 
-def _rewriting(original: Callable[..., Any]) -> Callable[..., Any]:
+def _wrap_transform(original: Callable[..., Any]) -> Callable[..., Any]:
     # What was rewritten before is stock.
     interpreter.InterpretedFunction.rewritten_fn.clear()
 

@@ -23,10 +23,10 @@ from bitproof.harness.lowering.emulator.llir_values import (
     constant,
     index_of,
     lanewise,
-    masked,
     perm,
     shape,
     tokens,
+    truncate,
     widened,
 )
 from bitproof.harness.lowering.emulator.memory import Memory, NotModelled, as_float, as_word
@@ -94,13 +94,13 @@ class _Thread:
             inner = self.typed(text[text.index("(") + 1 : text.rindex(")")]).only
             return Value(lanes=(inner,) * lanes, kind=kind)
         if text in ("poison", "undef"):
-            word = masked(as_word(0xA5A5A5A5A5A5A5A5), kind)
+            word = truncate(as_word(0xA5A5A5A5A5A5A5A5), kind)
         elif text in ("zeroinitializer", "null", "false"):
             word = as_word(0)
         elif text == "true":
             word = as_word(1)
         else:
-            word = masked(as_word(constant(text, kind)), kind)
+            word = truncate(as_word(constant(text, kind)), kind)
         return Value(lanes=(word,) * lanes, kind=kind)
 
     def operation(self, text: str) -> Value:
@@ -126,9 +126,9 @@ class _Thread:
             return Value(lanes=tuple(lane ^ sign for lane in operand.lanes), kind=operand.kind)
         if opcode == "freeze":
             return self.typed(rest)
-        return self.rearranged(opcode, [self.typed(part) for part in parts])
+        return self.rearrange(opcode, [self.typed(part) for part in parts])
 
-    def rearranged(self, opcode: str, parts: list[Value]) -> Value:
+    def rearrange(self, opcode: str, parts: list[Value]) -> Value:
         """The value of an instruction that only chooses among lanes it is given."""
         first, second, *others = parts
         if opcode == "select":

@@ -57,12 +57,12 @@ def shape(text: str) -> tuple[str, int]:
     return (found[2], int(found[1])) if found else (text, 1)
 
 
-def masked(word: Array, kind: str) -> Array:
+def truncate(word: Array, kind: str) -> Array:
     """A word cut to the width of an element type."""
     return word & as_word((1 << bits(kind)) - 1)
 
 
-def _signed(word: Array, width: int) -> Array:
+def _sign_extend(word: Array, width: int) -> Array:
     return (word.astype(np.int64) << np.int64(64 - width)) >> np.int64(64 - width)
 
 
@@ -121,12 +121,12 @@ def lanewise(how: Callable[[Array, Array, int, str], Array], left: Value, right:
     """An operation on each pair of lanes."""
     lanes = zip(left.lanes, right.lanes, strict=True)
     return Value(
-        lanes=tuple(masked(how(a, b, left.width, left.kind), left.kind) for a, b in lanes),
+        lanes=tuple(truncate(how(a, b, left.width, left.kind), left.kind) for a, b in lanes),
         kind=left.kind,
     )
 
 
-def _shifted(left: bool) -> Callable[[Array, Array, int, str], Array]:
+def _make_shift(left: bool) -> Callable[[Array, Array, int, str], Array]:
     def shift(a: Array, b: Array, width: int, kind: str) -> Array:
         if (b >= as_word(width)).any():
             raise NotModelled(f"a shift of {kind} by its width or more")
@@ -151,8 +151,8 @@ BINARY: dict[str, Callable[[Array, Array, int, str], Array]] = {
     "add": lambda a, b, *_: a + b,
     "sub": lambda a, b, *_: a - b,
     "mul": lambda a, b, *_: a * b,
-    "shl": _shifted(True),
-    "lshr": _shifted(False),
+    "shl": _make_shift(True),
+    "lshr": _make_shift(False),
     "fadd": _float(np.add),
     "fsub": _float(np.subtract),
     "fmul": _float(np.multiply),
@@ -171,7 +171,7 @@ def compare_integers(how: str, left: Value, right: Value) -> Value:
     }[how[-2:]]
     pairs = list(zip(left.lanes, right.lanes, strict=True))
     if how.startswith("s"):
-        pairs = [(_signed(a, left.width), _signed(b, left.width)) for a, b in pairs]
+        pairs = [(_sign_extend(a, left.width), _sign_extend(b, left.width)) for a, b in pairs]
     return Value(lanes=tuple(compare(a, b).astype(np.uint64) for a, b in pairs), kind="i1")
 
 
@@ -205,7 +205,9 @@ def _bitcast(value: Value, kind: str, lanes: int) -> Value:
     words: list[Array] = []
     if width < value.width:
         for lane in value.lanes:
-            words += [masked(lane >> as_word(i * width), kind) for i in range(value.width // width)]
+            words += [
+                truncate(lane >> as_word(i * width), kind) for i in range(value.width // width)
+            ]
     else:
         each = width // value.width
         for i in range(0, len(value.lanes), each):
@@ -214,17 +216,18 @@ def _bitcast(value: Value, kind: str, lanes: int) -> Value:
     return Value(lanes=tuple(words), kind=kind)
 
 
-def _resized(signed: bool) -> Callable[[Value, str, int], Value]:
+def _make_resize(signed: bool) -> Callable[[Value, str, int], Value]:
     def resize(value: Value, kind: str, lanes: int) -> Value:
         words = [
-            _signed(lane, value.width).astype(np.uint64) if signed else lane for lane in value.lanes
+            _sign_extend(lane, value.width).astype(np.uint64) if signed else lane
+            for lane in value.lanes
         ]
-        return Value(lanes=tuple(masked(word, kind) for word in words), kind=kind)
+        return Value(lanes=tuple(truncate(word, kind) for word in words), kind=kind)
 
     return resize
 
 
-def _refloated(value: Value, kind: str, lanes: int) -> Value:
+def _convert_float(value: Value, kind: str, lanes: int) -> Value:
     words = (
         rounded(as_float(lane, FLOATS[value.kind]), FLOATS[kind], "rn", False)
         for lane in value.lanes
@@ -234,11 +237,11 @@ def _refloated(value: Value, kind: str, lanes: int) -> Value:
 
 CONVERSIONS: dict[str, Callable[[Value, str, int], Value]] = {
     "bitcast": _bitcast,
-    "trunc": _resized(False),
-    "zext": _resized(False),
-    "sext": _resized(True),
-    "fptrunc": _refloated,
-    "fpext": _refloated,
+    "trunc": _make_resize(False),
+    "zext": _make_resize(False),
+    "sext": _make_resize(True),
+    "fptrunc": _convert_float,
+    "fpext": _convert_float,
 }
 
 

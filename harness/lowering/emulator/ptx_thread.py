@@ -296,7 +296,7 @@ def _cvt(thread: _Thread, instruction: Instruction, kinds: list[str]) -> None:
             raise NotModelled(instruction.text)
         value = thread.read(sources[0], _width(source))
         if source[0] == "s":
-            value = _sign_extended(value, _width(source))
+            value = _sign_extend(value, _width(source))
         thread.write(target, value, _width(to))
         return
     name = to.removesuffix("x2")
@@ -325,7 +325,7 @@ def _lanes(thread: _Thread, sources: list[str], kind: str) -> list[Array]:
     return [thread.read(source, width) for source in reversed(sources)]
 
 
-def _sign_extended(value: Array, width: int) -> Array:
+def _sign_extend(value: Array, width: int) -> Array:
     sign = as_word(1 << (width - 1))
     return (value ^ sign) - sign
 

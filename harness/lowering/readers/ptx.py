@@ -170,7 +170,7 @@ class _Reader:
                 index=len(self.instructions),
                 opcode=opcode,
                 text=text,
-                operands=tuple(self._renamed(operand) for operand in operands),
+                operands=tuple(self._rename(operand) for operand in operands),
                 outs=(*outs, *hidden_outs),
                 ins=(*ins, *hidden_ins),
                 address=address,
@@ -184,19 +184,19 @@ class _Reader:
         """The registers in an operand: those with a %, and those an enclosing block declares."""
         found = []
         for name in _NAME.findall(re.sub(r"0[fd][0-9A-Fa-f]+|\b\d\w*", "", operand)):
-            known = self._known(name)
+            known = self._look_up(name)
             if known is not None:
                 found.append(known)
         return tuple(found)
 
-    def _known(self, name: str) -> str | None:
+    def _look_up(self, name: str) -> str | None:
         for scope in reversed(self.scopes):
             if name in scope:
                 return scope[name]
         return name if name.startswith("%") else None
 
-    def _renamed(self, operand: str) -> str:
-        return _NAME.sub(lambda match: self._known(match[0]) or match[0], operand)
+    def _rename(self, operand: str) -> str:
+        return _NAME.sub(lambda match: self._look_up(match[0]) or match[0], operand)
 
 
 def _split(text: str) -> list[str]:

@@ -56,7 +56,7 @@ class _Step:
     falls: bool
 
 
-def disassembled(binary: Path) -> str | None:
+def disassemble(binary: Path) -> str | None:
     """The machine code in a cubin with the source's lines, by Triton's nvdisasm; None where it fails."""
     try:
         tool = knobs.nvidia.nvdisasm.path
@@ -69,9 +69,9 @@ def disassembled(binary: Path) -> str | None:
 
 def unwritten(text: str) -> tuple[Unwritten, ...]:
     """The instructions of a kernel that read unwritten uniform registers, each register's first one."""
-    steps, labels, entry = _parsed(text)
+    steps, labels, entry = _parse(text)
     found, told = [], set[int]()
-    for step, before in zip(steps, _written_before(steps, labels, entry), strict=True):
+    for step, before in zip(steps, _find_written_before(steps, labels, entry), strict=True):
         missing = frozenset[int]() if before is None else step.reads - before - told
         if missing:
             told |= missing
@@ -79,7 +79,7 @@ def unwritten(text: str) -> tuple[Unwritten, ...]:
     return tuple(found)
 
 
-def _parsed(text: str) -> tuple[list[_Step], dict[str, int], int]:
+def _parse(text: str) -> tuple[list[_Step], dict[str, int], int]:
     """(instructions in order, the number of the instruction at each label, that of the kernel's first)."""
     steps: list[_Step] = []
     labels: dict[str, int] = {}
@@ -142,7 +142,7 @@ def _target(opcode: str, operands: list[str]) -> tuple[int, frozenset[int]]:
     return number, frozenset(range(int(register[1]), int(register[1]) + width))
 
 
-def _written_before(
+def _find_written_before(
     steps: list[_Step], labels: dict[str, int], entry: int
 ) -> list[frozenset[int] | None]:
     """What may have been written when each instruction starts; None for those that nothing leads to."""

@@ -70,7 +70,7 @@ def approximations(subject: Subject) -> Iterator[Evidence]:
     for op in subject.asked:
         symbol = re.search(r'symbol = "(\w+)"', op.text)
         inexact = _INEXACT.match(op.name) or (symbol and not _EXACT_LIBRARY.search(symbol[1]))
-        outputs = subject.reached_from(op.place) & subject.exact
+        outputs = subject.find_reached_from(op.place) & subject.exact
         if inexact and outputs and op.where[:1] not in told:
             yield Evidence(
                 where=op.where,
@@ -109,7 +109,7 @@ def products(subject: Subject) -> Iterator[Evidence]:
                 where=op.where,
                 instruction=reduced,
                 detail=f"products of fp32 operands in {precision}, which the spec does not declare",
-                outputs=subject.reached_from(op.place),
+                outputs=subject.find_reached_from(op.place),
             )
     for core in cores:
         if _FP8_SUM.match(core.opcode) and "fp8 sums" not in allowed:
@@ -130,7 +130,7 @@ _ASKED_SUMS = {"arith.addf", "arith.subf"}
 def contractions(subject: Subject) -> Iterator[Evidence]:
     """Products and sums fused into one operation, in exact outputs."""
     if not subject.nvidia:
-        yield from _contracted_by_amd(subject)
+        yield from _find_contracted_by_amd(subject)
         return
     code = subject.code
     for instruction, outputs in subject.exactly(code.instructions):
@@ -155,12 +155,12 @@ def _only_sums(subject: Subject, instruction: Instruction) -> bool:
     """Whether the kernel asks for a sum, and for nothing that has a fused one, where this stands."""
     if not instruction.where or not instruction.where[0].line:
         return any(op.name == "arith.mulf" for op in subject.asked)
-    asked = subject.asked_at(instruction.where[0])
+    asked = subject.list_asked_at(instruction.where[0])
     others = {name for name in asked if name.startswith(("math.", "tt.dot", "tt.extern"))}
     return bool(asked & _ASKED_SUMS) and not others
 
 
-def _contracted_by_amd(subject: Subject) -> Iterator[Evidence]:
+def _find_contracted_by_amd(subject: Subject) -> Iterator[Evidence]:
     code = subject.code
     sums_of_products = [
         i
@@ -195,12 +195,12 @@ def _product(code: Code, name: str) -> bool:
 _SPECIAL = re.compile(r"%(tid|ntid|ctaid|nctaid|laneid|warpid|clock|SP|envreg)|\(")
 
 
-def uninitialised(subject: Subject) -> Iterator[Evidence]:
+def find_uninitialised(subject: Subject) -> Iterator[Evidence]:
     """Stores of registers that nothing writes."""
     for store in subject.code.stores:
         values = [name for name in store.ins if name not in store.address]
         if subject.nvidia:
-            empty = any(_never_written(subject, name) for name in values)
+            empty = any(_is_never_written(subject, name) for name in values)
         else:
             first = store.text[store.text.find("(") + 1 :] if "(" in store.text else store.text
             empty = re.match(r"(store )?[\w<> ]+ (undef|poison),", first) is not None
@@ -219,7 +219,7 @@ def undefined(subject: Subject) -> Iterator[Evidence]:
     Not those from lines where PTX reads such a register already: compilers pad half a pair with one, and
     never look at that half.
     """
-    left = set(_left_undefined(subject.code)) if subject.unwritten else set()
+    left = set(_find_left_undefined(subject.code)) if subject.unwritten else set()
     for found in subject.unwritten or ():
         if _line(found.where) not in left:
             yield Evidence(
@@ -230,7 +230,7 @@ def undefined(subject: Subject) -> Iterator[Evidence]:
             )
 
 
-def _left_undefined(code: Code) -> Iterator[tuple[str, int]]:
+def _find_left_undefined(code: Code) -> Iterator[tuple[str, int]]:
     """The lines from which PTX reads registers that nothing writes, or what was moved out of such ones."""
     moved = set[str]()
     for instruction in code.instructions:
@@ -248,7 +248,7 @@ def _line(where: Where) -> tuple[str, int]:
     return (where[0].file, where[0].line) if where else ("", 0)
 
 
-def _never_written(subject: Subject, name: str) -> bool:
+def _is_never_written(subject: Subject, name: str) -> bool:
     """Whether a register has no writer, or only moves from such ones."""
     for _ in range(64):
         if _SPECIAL.match(name):

@@ -34,7 +34,7 @@ def judged(kinds: tuple[str, ...]) -> Callable[[Subject], Iterator[Evidence]]:
                     where=op.where,
                     instruction=verdict.chain,
                     detail=f"{conversion}: {wrong[0]} ({count} of {verdict.tried} inputs that decide)",
-                    outputs=subject.reached_from(op.place),
+                    outputs=subject.find_reached_from(op.place),
                     conversion=str(conversion),
                     wrong=count,
                 )
@@ -56,7 +56,7 @@ def rounds_twice(subject: Subject) -> Iterator[Evidence]:
             where=op.where,
             instruction=" then ".join(o.name for o in (earlier, op) if o is not None),
             detail=f"the kernel itself asks for {first}, then {second}",
-            outputs=subject.reached_from(op.place),
+            outputs=subject.find_reached_from(op.place),
             conversion=f"{first}, then {second}",
         )
 
@@ -83,13 +83,13 @@ def overflow(subject: Subject) -> Iterator[Evidence]:
                 instruction=verdict.chain,
                 detail=f"{conversion}: beyond the largest value comes {_BEYOND[verdict.overflow]}"
                 f"{example}{policy}",
-                outputs=subject.reached_from(op.place),
+                outputs=subject.find_reached_from(op.place),
                 conversion=str(conversion),
                 wrong=verdict.strayed.count if verdict.strayed else 0,
             )
 
 
-def not_analysed(subject: Subject) -> Iterator[Evidence]:
+def find_not_analysed(subject: Subject) -> Iterator[Evidence]:
     """Conversions of which nothing is known, assembly in the kernel, machine code that cannot be read."""
     if subject.unwritten is None:
         yield Evidence(
@@ -114,6 +114,6 @@ def not_analysed(subject: Subject) -> Iterator[Evidence]:
             where=op.where,
             instruction=what,
             detail=f"{what}: {why}",
-            outputs=subject.reached_from(op.place),
+            outputs=subject.find_reached_from(op.place),
             conversion=str(op.conversion or ""),
         )

@@ -91,12 +91,12 @@ class Subject:
         """The outputs that depend on an instruction."""
         return self._reached.get(instruction.index, frozenset())
 
-    def reached_from(self, place: Place | None) -> Outputs:
+    def find_reached_from(self, place: Place | None) -> Outputs:
         """The outputs that depend on what stands at a place; all where the code shows nothing of it."""
         found = [self.reached(i) for i in self.code.at(place)] if place else []
         return frozenset[str]().union(*found) or self.every
 
-    def asked_at(self, place: Place) -> set[str]:
+    def list_asked_at(self, place: Place) -> set[str]:
         """The names of the operations asked for at a place."""
         return {op.name for op in self.asked if op.place == place}
 

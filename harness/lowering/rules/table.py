@@ -68,7 +68,7 @@ RULES: tuple[Rule, ...] = (
         name="not analysed",
         explanation="Code that no rule understands: it may be right, nothing here says so.",
         link="",
-        find=converting.not_analysed,
+        find=converting.find_not_analysed,
     ),
     Rule(
         name="overflow policy",
@@ -110,7 +110,7 @@ RULES: tuple[Rule, ...] = (
         name="uninitialised store",
         explanation="What is stored was never written: it is whatever the register held.",
         link="https://llvm.org/docs/LangRef.html#undefined-values",
-        find=computing.uninitialised,
+        find=computing.find_uninitialised,
     ),
     Rule(
         name="wrong conversion",

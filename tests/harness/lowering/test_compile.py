@@ -19,7 +19,7 @@ import pytest
 from bitproof.harness.errors import EnvironmentUnfit, UsageError
 from bitproof.harness.lowering import compile, report
 from bitproof.harness.lowering.findings import Reading
-from bitproof.harness.lowering.specialisations import covering
+from bitproof.harness.lowering.specialisations import choose_covering
 from bitproof.harness.outcomes import Outcome
 from bitproof.harness.subjects.discovery import Found, find
 from bitproof.harness.targets import architectures as targets
@@ -209,13 +209,13 @@ def test_few_specialisations_cover_every_fact() -> None:
         for dtype in ("fp32", "bf16")
         for block in ("128", "256", "512")
     }
-    chosen, unseen = covering(facts, most=8)
+    chosen, unseen = choose_covering(facts, most=8)
     assert unseen == 0
     assert frozenset[tuple[str, ...]]().union(*(facts[one] for one in chosen)) == frozenset(
         fact for each in facts.values() for fact in each
     )
     assert len(chosen) == 3
-    fewer, unseen = covering(facts, most=1)
+    fewer, unseen = choose_covering(facts, most=1)
     assert (len(fewer), unseen) == (1, 3)
 
 

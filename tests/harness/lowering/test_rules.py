@@ -97,9 +97,9 @@ def test_a_kernel_for_some_targets_alone_is_unsupported_on_others(
     spec = kernel("adds").spec
     few = dataclasses.replace(spec, lowering=Lowering(supports=("sm_90",)))
     alone = dataclasses.replace(spec, lowering=Lowering(supports=("sm_90",), alone=True))
-    assert report.excluded(few, "sm_80") is None
-    assert report.excluded(alone, "sm_90") is None
-    entry = report.excluded(alone, "sm_80")
+    assert report.find_excluded(few, "sm_80") is None
+    assert report.find_excluded(alone, "sm_90") is None
+    entry = report.find_excluded(alone, "sm_80")
     assert entry is not None
     assert (entry.check, entry.outcome) == ("lowering for sm_80", Outcome.UNSUPPORTED)
     assert entry.reasons == ["adds is for sm_90 alone"]

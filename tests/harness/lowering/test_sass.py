@@ -226,7 +226,7 @@ def test_what_ptx_left_undefined_is_not_the_assemblers(line: int) -> None:
 def test_machine_code_that_nobody_could_read_is_not_clean(tmp_path: Path) -> None:
     """A file that nvdisasm refuses, or no nvdisasm, makes the kernel not analysed."""
     (tmp_path / "no.cubin").write_bytes(b"no machine code")
-    assert sass.disassembled(tmp_path / "no.cubin") is None
+    assert sass.disassemble(tmp_path / "no.cubin") is None
     assert told(None) == [("not analysed", "wgmma")]
     assert told(()) == []
 

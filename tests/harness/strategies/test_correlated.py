@@ -24,7 +24,7 @@ def test_each_step_is_rounded_to_the_type(form, dtype):
     factor, shift = form
 
     def to(values):
-        return rounding.rounded_value(values, FORMATS[dtype], overflow="inf")
+        return rounding.round_value(values, FORMATS[dtype], overflow="inf")
 
     n = to(data.normal(data.hashed(7, 0, 64 * 512, CPU)).double().numpy())
     expected = to(to(factor * n) + shift)

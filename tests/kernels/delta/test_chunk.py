@@ -16,7 +16,7 @@ from bitproof.harness.strategies.gates import Gate, Gates
 from bitproof.kernels.delta import chunk_bwd, chunk_fwd
 from bitproof.kernels.delta.arguments import of_case
 from bitproof.kernels.delta.cases import GARBAGE
-from bitproof.kernels.delta.packing import TOKENS, repacked
+from bitproof.kernels.delta.packing import TOKENS, repack
 from tests.kernels.delta.judging import (
     BACKWARD,
     EVERY,
@@ -92,7 +92,7 @@ def test_a_sequence_in_two_calls_has_the_gradients_of_one() -> None:
 
     def call(first: int, last: int, **states: torch.Tensor) -> Inputs:
         rows = torch.arange(first, last, device=tensors["q"].device)
-        return repacked(inputs, [(0, rows)]).replace(**states)
+        return repack(inputs, [(0, rows)]).replace(**states)
 
     first = call(0, 64)
     state = outputs_of(KDA_CHUNK, first)["final_state"].to(tensors["dht"].device)

@@ -321,7 +321,7 @@ def test_other_token_counts_keep_every_other_shape(lengths):
     """Of as many sequences, next to multiples of 16; slack rows stay."""
     inputs = cases.build(dataclasses.replace(BACKWARD, lengths=lengths), CPU)
     counts = []
-    for other in invariances.resized(inputs):
+    for other in invariances.resize(inputs):
         counts.append(int(other.tensors["cu_seqlens"][-1]))
         for name, tensor in inputs.tensors.items():
             changed = other.tensors[name]
@@ -331,7 +331,7 @@ def test_other_token_counts_keep_every_other_shape(lengths):
         assert bool(other.tensors["q"][counts[-1] :].isnan().all())
     assert counts == [1, 16, 17, 129]
     empty = dataclasses.replace(BACKWARD, lengths=(0,) * len(lengths))
-    assert list(invariances.resized(cases.build(empty, CPU))) == []
+    assert list(invariances.resize(cases.build(empty, CPU))) == []
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from bitproof.harness.spec import KernelSpec, Params, Tensors
 from bitproof.kernels.delta import chunk_fwd
 from bitproof.kernels.delta.arguments import of_case
 from bitproof.kernels.delta.cases import LIMIT
-from bitproof.kernels.delta.packing import repacked
+from bitproof.kernels.delta.packing import repack
 from tests.kernels.delta.judging import (
     BACKWARD,
     FORWARD,
@@ -70,7 +70,7 @@ def test_a_sequence_cut_anywhere_is_one_run_within_tolerance() -> None:
     state, parts = None, []
     for first, last in ((0, 40), (40, 90)):
         rows = torch.arange(first, last, device=inputs.tensors["q"].device)
-        call = repacked(inputs, [(0, rows)])
+        call = repack(inputs, [(0, rows)])
         if state is not None:
             call = call.replace(initial_state=state)
         found = outputs_of(KDA_CHUNK, call)

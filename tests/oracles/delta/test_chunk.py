@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from bitproof.oracles.delta import chunk, chunk_adjoint, recurrence
-from bitproof.oracles.delta.chunk import CHUNK, chunked, inverted
+from bitproof.oracles.delta.chunk import CHUNK, chunked, invert
 from bitproof.oracles.delta.recurrence import Tokens
 from bitproof.oracles.precision import BACKWARD, FORWARD, Store, exact, storing, tf32
 from tests.oracles.delta.operands import apart, numbers, states, tokens
@@ -42,7 +42,7 @@ def by_chunks(
     """The same of the chunk form, and what the gradient of g weighs."""
     do, dfinal = numbers(91, *x.v.shape), numbers(92, *initial.shape)
     o, final = chunk.forward(x, SCALE, initial, lengths, store=store, operand=operand, solve=solve)
-    grads, dinitial, weight = chunk_adjoint.weighed(
+    grads, dinitial, weight = chunk_adjoint.weigh_adjoint(
         x, SCALE, initial, lengths, do, dfinal, store=store, operand=operand, solve=solve
     )
     found = {"o": o, "final": final, "dinitial": dinitial, **grads.named()}
@@ -106,7 +106,7 @@ def test_nobodys_chunks_are_none() -> None:
 def test_the_inverse_is_the_inverse() -> None:
     """Of unit lower triangular matrices, by substitution in another library; nothing above the diagonal."""
     lower = numbers(2, 3, 2, CHUNK, CHUNK).tril(-1) / 4
-    found = inverted(lower)
+    found = invert(lower)
     identity = torch.eye(CHUNK, dtype=torch.float64).expand_as(lower)
     expected = torch.from_numpy(np.linalg.inv((identity + lower).numpy()))
     assert apart(found, expected) < EXACT
@@ -296,5 +296,5 @@ def test_the_inverse_reads_through_its_own_cut() -> None:
     # -X B X is two products: of two operands, and of that with the third.
     single = torch.zeros_like(lower)
     single[1, 0] = 0.25
-    assert float(inverted(single, lambda value: 2 * value)[1, 0]) == -0.25 * 2**4
-    assert torch.equal(inverted(lower, torch.zeros_like), torch.eye(CHUNK, dtype=torch.float64))
+    assert float(invert(single, lambda value: 2 * value)[1, 0]) == -0.25 * 2**4
+    assert torch.equal(invert(lower, torch.zeros_like), torch.eye(CHUNK, dtype=torch.float64))

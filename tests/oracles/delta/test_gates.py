@@ -13,10 +13,10 @@ from torch import Tensor
 
 from bitproof.oracles.delta.gates import (
     GateParameters,
+    activate_adjoint,
     activated,
-    activated_adjoint,
-    normalised,
-    normalised_adjoint,
+    normalise,
+    normalise_adjoint,
 )
 from tests.oracles.delta.operands import numbers
 
@@ -77,7 +77,7 @@ def test_gradients_of_gates_are_derivatives_of_their_formulas(gate: Any) -> None
     x, a_log, bias = grid()
     given = GateParameters(gate=gate, a_log=a_log, dt_bias=bias, lower_bound=-4.0)
     dg = numbers(1, *x.shape)
-    dx, da_log, dbias = activated_adjoint(x, given, dg)
+    dx, da_log, dbias = activate_adjoint(x, given, dg)
     assert da_log is not None
     assert dbias is not None
     da_log = da_log.unflatten(1, (len(RAW), len(BIAS)))
@@ -103,7 +103,7 @@ def test_a_parameter_that_is_absent_is_a_neutral_one() -> None:
         given = GateParameters(gate="bounded", **kept)
         assert torch.equal(activated(x, given), activated(x, expected))
         for found, other in zip(
-            activated_adjoint(x, given, dg), activated_adjoint(x, expected, dg), strict=True
+            activate_adjoint(x, given, dg), activate_adjoint(x, expected, dg), strict=True
         ):
             assert found is not None
             assert other is not None
@@ -115,7 +115,7 @@ def test_a_log_decay_passes_as_it_is() -> None:
     x, dg = numbers(4, 5, 3, 2), numbers(5, 5, 3, 2)
     given = GateParameters(a_log=torch.ones(3).double(), dt_bias=torch.ones(3, 2).double())
     assert activated(x, given) is x
-    dx, da_log, dbias = activated_adjoint(x, given, dg)
+    dx, da_log, dbias = activate_adjoint(x, given, dg)
     assert dx is dg
     assert da_log is None
     assert dbias is None
@@ -128,7 +128,7 @@ def test_a_gate_that_is_as_steep_as_a_step_is_a_step(a_log: float) -> None:
     given = GateParameters(gate="bounded", a_log=torch.tensor([a_log], dtype=torch.float64))
     assert activated(x, given).flatten().tolist() == [0.0, 0.0, -2.5, -5.0, -5.0]
     beside = x[[0, 1, 3, 4]]
-    dx, da_log, dbias = activated_adjoint(beside, given, torch.ones_like(beside))
+    dx, da_log, dbias = activate_adjoint(beside, given, torch.ones_like(beside))
     assert da_log is not None
     assert dbias is not None
     assert not dx.any()
@@ -151,7 +151,7 @@ def test_saturated_gates_stay_finite() -> None:
     assert g[0] == 0.0
     assert -(2.0**-1070) < g[1] < 0.0
     assert g[2:] == [-800.0, -60000.0]
-    dx, da_log, _ = activated_adjoint(x, given, torch.ones_like(x))
+    dx, da_log, _ = activate_adjoint(x, given, torch.ones_like(x))
     assert da_log is not None
     assert dx.flatten().tolist()[0] == 0.0
     assert dx.flatten().tolist()[2:] == [-1.0, -1.0]
@@ -167,14 +167,14 @@ def test_the_small_number_is_inside_the_root(norm: float, expected: float) -> No
     row = torch.tensor([0.6, 0.0, -0.8], dtype=torch.float64) * norm
     # Beside a square of 1 the small number is half a unit of the sixth digit.
     slack = 1e-6
-    assert float(normalised(row).norm()) == pytest.approx(expected, rel=slack)
+    assert float(normalise(row).norm()) == pytest.approx(expected, rel=slack)
 
 
 def test_normalisation_is_its_formula_to_the_last_digits() -> None:
     """Row by row with five hundred digits, at sizes on either side of the small number."""
     sizes = torch.tensor([1e-5, 1e-3, 1.0, 300.0], dtype=torch.float64)
     x = numbers(7, 4, 6) * sizes[:, None]
-    found = normalised(x)
+    found = normalise(x)
     for row, answers in zip(x.tolist(), found.tolist(), strict=True):
         size = mp.sqrt(sum(mpf(value) ** 2 for value in row) + mpf("1e-6"))
         for value, answer in zip(row, answers, strict=True):
@@ -185,7 +185,7 @@ def test_the_gradient_of_normalisation_is_a_derivative_of_its_formula() -> None:
     """Element by element, at sizes on either side of the small number."""
     sizes = torch.tensor([1e-4, 1e-3, 1.0], dtype=torch.float64)
     x, dy = numbers(8, 3, 4) * sizes[:, None], numbers(9, 3, 4)
-    found = normalised_adjoint(x, dy)
+    found = normalise_adjoint(x, dy)
     for r in range(3):
         row, weights = x[r].tolist(), dy[r].tolist()
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from bitproof.oracles.delta import chunk
-from bitproof.oracles.delta.gates import normalised
+from bitproof.oracles.delta.gates import normalise
 from bitproof.oracles.delta.problem import pose_problem
 from tests.oracles.delta.operands import GROUPS, LENGTHS, PLAIN, call
 
@@ -15,7 +15,7 @@ def test_a_problem_is_normalised_and_repeated_by_heads() -> None:
     """What the recurrence takes: unit q and k, one for each value head, and a chunk's deepest decay."""
     tensors = call()
     p = pose_problem(tensors, {**PLAIN, "normalise": True})
-    expected = normalised(tensors["k"].double()).repeat_interleave(GROUPS, 1)
+    expected = normalise(tensors["k"].double()).repeat_interleave(GROUPS, 1)
     assert torch.equal(p.x.k, expected)
     assert p.groups == GROUPS
     decays = chunk.chunked(LENGTHS, sum(LENGTHS))

@@ -22,7 +22,7 @@ _LOG2_E = np.uint32(0x3FB8AA3B).view(np.float32)
 _SMALLEST_NORMAL = np.float32(2.0**-126)
 
 
-def flushed(x: r.Array) -> r.Array:
+def flush(x: r.Array) -> r.Array:
     """float32 with subnormals replaced by zeros of their sign, as `.ftz` does."""
     return np.where(np.abs(x) < _SMALLEST_NORMAL, np.copysign(np.float32(0), x), x)
 
@@ -41,16 +41,16 @@ _rsqrt = _in_float64(lambda x: 1 / np.sqrt(x))
 # What fp32 code computes; fp64 code is within an ulp or two of the plain function.
 FP32: dict[str, Callable[[r.Array], r.Array]] = {
     "exp": lambda x: _exp2(x * _LOG2_E),
-    "exp2": lambda x: flushed(_exp2(flushed(x))),
+    "exp2": lambda x: flush(_exp2(flush(x))),
     "log": _in_float64(np.log),
     "log2": _in_float64(np.log2),
     "sin": _in_float64(np.sin),
     "cos": _in_float64(np.cos),
     "erf": _in_float64(_erf),
-    "sqrt": lambda x: np.sqrt(flushed(x)),
-    "rsqrt": lambda x: _rsqrt(flushed(x)),
-    "floor": lambda x: np.floor(flushed(x)),
-    "ceil": lambda x: np.ceil(flushed(x)),
+    "sqrt": lambda x: np.sqrt(flush(x)),
+    "rsqrt": lambda x: _rsqrt(flush(x)),
+    "floor": lambda x: np.floor(flush(x)),
+    "ceil": lambda x: np.ceil(flush(x)),
 }
 FP64: dict[str, Callable[[r.Array], r.Array]] = {
     **{name: getattr(np, name) for name in FP32 if name not in ("erf", "rsqrt")},

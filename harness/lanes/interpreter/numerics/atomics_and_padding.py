@@ -26,15 +26,15 @@ def patches() -> list[Patch]:
     """Atomic additions and padded loads."""
     builder = interpreter.InterpreterBuilder
     found = [
-        Patch(builder, "create_atomic_rmw", _adding),
-        Patch(builder, "create_descriptor_load", _padding_descriptor),
+        Patch(builder, "create_atomic_rmw", _wrap_rmw),
+        Patch(builder, "create_descriptor_load", _wrap_descriptor_load),
     ]
     if hasattr(builder, "create_tensor_pointer_load"):
-        found.append(Patch(builder, "create_tensor_pointer_load", _padding_block))
+        found.append(Patch(builder, "create_tensor_pointer_load", _wrap_block_load))
     return found
 
 
-def _adding(original: Callable[..., Any]) -> Callable[..., Any]:
+def _wrap_rmw(original: Callable[..., Any]) -> Callable[..., Any]:
     def read_modify_write(
         self: Any, op: Any, pointers: Any, value: Any, mask: Any, sem: Any, scope: Any
     ) -> Any:
@@ -69,7 +69,7 @@ def _turns(addresses: r.Array) -> r.Array:
     return turns
 
 
-def _padding_descriptor(original: Callable[..., Any]) -> Callable[..., Any]:
+def _wrap_descriptor_load(original: Callable[..., Any]) -> Callable[..., Any]:
     def load(self: Any, desc: Any, indices: Any, *options: Any, **named: Any) -> Any:
         result = original(self, desc, indices, *options, **named)
         if state.current is None or not _asks_for_nan(desc.padding):
@@ -79,7 +79,7 @@ def _padding_descriptor(original: Callable[..., Any]) -> Callable[..., Any]:
     return load
 
 
-def _padding_block(original: Callable[..., Any]) -> Callable[..., Any]:
+def _wrap_block_load(original: Callable[..., Any]) -> Callable[..., Any]:
     def load(self: Any, block: Any, boundary_check: Any, padding: Any, *options: Any) -> Any:
         result = original(self, block, boundary_check, padding, *options)
         if state.current is None or not _asks_for_nan(padding):

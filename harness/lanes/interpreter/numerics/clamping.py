@@ -31,13 +31,13 @@ from bitproof.harness.targets.versions import release
 _SEES_SCALARS = release(triton.__version__) >= (3, 9)
 
 
-def clamped(x: r.Array, low: r.Array, high: r.Array, name: str, *, propagate_nan: bool) -> r.Array:
+def clamp(x: r.Array, low: r.Array, high: r.Array, name: str, *, propagate_nan: bool) -> r.Array:
     """`min(max(x, low), high)`: NaN gives `low`, or NaN if `propagate_nan`."""
     raised = greater(x, low, name, propagate_nan=propagate_nan)
     return lesser(raised, high, name, propagate_nan=propagate_nan)
 
 
-def clipped(x: r.Array, high: r.Array, name: str, *, propagate_nan: bool) -> r.Array:
+def clip(x: r.Array, high: r.Array, name: str, *, propagate_nan: bool) -> r.Array:
     """PTX `min.xorsign.abs`: the lesser magnitude, with the product of the signs."""
     a, b = widened(x, name), widened(high, name)
     magnitude = (np.minimum if propagate_nan else np.fmin)(np.abs(a), np.abs(b))
@@ -55,11 +55,11 @@ def patches() -> list[Patch]:
         Patch(TensorHandle, "negative_of", lambda _original: None),
         Patch(TensorHandle, "spread_from", lambda _original: None),
         Patch(builder, "create_clampf", in_session(_clamp)),
-        Patch(builder, "create_fsub", _negating_by_subtraction),
-        Patch(builder, "create_fneg", _negating),
-        *(Patch(builder, name, _marking) for name in constants),
-        *(Patch(builder, name, _keeping) for name in kept),
-        Patch(builder, "create_splat", _spreading),
+        Patch(builder, "create_fsub", _wrap_subtract),
+        Patch(builder, "create_fneg", _wrap_negate),
+        *(Patch(builder, name, _wrap_constant) for name in constants),
+        *(Patch(builder, name, _wrap_keep) for name in kept),
+        Patch(builder, "create_splat", _wrap_splat),
     ]
 
 
@@ -67,13 +67,13 @@ def _clamp(_builder: Any, arg: Any, low: Any, high: Any, propagate_nans: Any) ->
     dtype = arg.dtype.scalar
     propagate = propagate_nans == interpreter._ir.PROPAGATE_NAN.ALL
     if not _opposite(low, high):
-        data = clamped(arg.data, low.data, high.data, dtype.name, propagate_nan=propagate)
+        data = clamp(arg.data, low.data, high.data, dtype.name, propagate_nan=propagate)
     elif dtype.name == "fp64":
         raise Unsupported(
             "sm_90 and later cannot clip fp64 to +-constant: use tl.minimum, tl.maximum"
         )
     else:
-        data = clipped(arg.data, high.data, dtype.name, propagate_nan=propagate)
+        data = clip(arg.data, high.data, dtype.name, propagate_nan=propagate)
     return TensorHandle(data, dtype)
 
 
@@ -89,7 +89,7 @@ def _opposite(low: Any, high: Any) -> bool:
     return low.data.size > 1 and low.negative_of is high
 
 
-def _marking(original: Callable[..., Any]) -> Callable[..., Any]:
+def _wrap_constant(original: Callable[..., Any]) -> Callable[..., Any]:
     def constant(*args: Any) -> Any:
         result = original(*args)
         result.constant = True
@@ -98,7 +98,7 @@ def _marking(original: Callable[..., Any]) -> Callable[..., Any]:
     return constant
 
 
-def _keeping(original: Callable[..., Any]) -> Callable[..., Any]:
+def _wrap_keep(original: Callable[..., Any]) -> Callable[..., Any]:
     def keep(self: Any, operand: Any, *options: Any) -> Any:
         result = original(self, operand, *options)
         result.constant = operand.constant
@@ -107,7 +107,7 @@ def _keeping(original: Callable[..., Any]) -> Callable[..., Any]:
     return keep
 
 
-def _spreading(original: Callable[..., Any]) -> Callable[..., Any]:
+def _wrap_splat(original: Callable[..., Any]) -> Callable[..., Any]:
     def spread(self: Any, block_type: Any, scalar: Any) -> Any:
         result = original(self, block_type, scalar)
         result.constant, result.spread_from = scalar.constant, scalar
@@ -116,7 +116,7 @@ def _spreading(original: Callable[..., Any]) -> Callable[..., Any]:
     return spread
 
 
-def _negating_by_subtraction(original: Callable[..., Any]) -> Callable[..., Any]:
+def _wrap_subtract(original: Callable[..., Any]) -> Callable[..., Any]:
     def subtract(self: Any, lhs: Any, rhs: Any) -> Any:
         result = original(self, lhs, rhs)
         if lhs.constant and not lhs.data.any():
@@ -126,7 +126,7 @@ def _negating_by_subtraction(original: Callable[..., Any]) -> Callable[..., Any]
     return subtract
 
 
-def _negating(original: Callable[..., Any]) -> Callable[..., Any]:
+def _wrap_negate(original: Callable[..., Any]) -> Callable[..., Any]:
     def negate(self: Any, arg: Any) -> Any:
         result = original(self, arg)
         result.constant = arg.constant

@@ -41,19 +41,19 @@ _TRITON = release(triton.__version__)
 _SMALLEST_SCALE = _TRITON >= (3, 9)
 
 
-def tf32_read(x: r.Array) -> r.Array:
+def read_tf32(x: r.Array) -> r.Array:
     """float32 as a tensor core reads it in a TF32 product: the low 13 bits are ignored."""
     return (x.view(np.uint32) & _TF32_MASK).view(np.float32)
 
 
-def tf32_rounded(x: r.Array) -> r.Array:
+def round_tf32(x: r.Array) -> r.Array:
     """PTX `cvt.rna.tf32.f32`: to nearest with 10 mantissa bits, ties away from zero."""
     bits = x.view(np.uint32)
     rounded = ((bits + np.uint32(0x1000)) & _TF32_MASK).view(np.float32)
     return np.where(np.isfinite(x), rounded, x)
 
 
-def _bf16_rounded(x: r.Array) -> r.Array:
+def _round_bf16(x: r.Array) -> r.Array:
     return r.f32_from_bf16(r.bf16_from_f32(x))
 
 
@@ -66,7 +66,7 @@ def _parts(x: r.Array, count: int, rounded: Callable[[r.Array], r.Array]) -> lis
     return parts
 
 
-def _added(a: r.Array, b: r.Array, acc: r.Array) -> r.Array:
+def _multiply_add(a: r.Array, b: r.Array, acc: r.Array) -> r.Array:
     """`a @ b + acc` of float32 blocks [..., M, K], [..., K, N], [..., M, N], rounded to float32."""
     product = np.matmul(a.astype(np.float64), b.astype(np.float64))
     return np.asarray((product + acc).astype(np.float32))
@@ -77,21 +77,21 @@ def _small_to_large(pairs: list[tuple[r.Array, r.Array]], acc: r.Array) -> r.Arr
     *corrections, largest = pairs
     total = np.zeros_like(acc)
     for a, b in corrections:
-        total = _added(a, b, total)
-    return _added(*largest, np.where(np.isnan(total), np.float32(0), total)) + acc
+        total = _multiply_add(a, b, total)
+    return _multiply_add(*largest, np.where(np.isnan(total), np.float32(0), total)) + acc
 
 
 def float32_product(a: r.Array, b: r.Array, acc: r.Array, precision: str) -> r.Array:
     """`a @ b + acc` of float32 blocks in a declared precision (a name of `ir.INPUT_PRECISION`)."""
     if precision == "IEEE":
-        return _added(a, b, acc)
+        return _multiply_add(a, b, acc)
     if precision == "TF32":
-        return _added(tf32_read(a), tf32_read(b), acc)
+        return _multiply_add(read_tf32(a), read_tf32(b), acc)
     if precision == "TF32x3":
-        a_big, b_big = tf32_rounded(a), tf32_rounded(b)
-        a_small, b_small = tf32_read(a - a_big), tf32_read(b - b_big)
+        a_big, b_big = round_tf32(a), round_tf32(b)
+        a_small, b_small = read_tf32(a - a_big), read_tf32(b - b_big)
         return _small_to_large([(a_small, b_big), (a_big, b_small), (a_big, b_big)], acc)
-    x, y = _parts(a, 3, _bf16_rounded), _parts(b, 3, _bf16_rounded)
+    x, y = _parts(a, 3, _round_bf16), _parts(b, 3, _round_bf16)
     pairs = [(x[1], y[0]), (x[0], y[1]), (x[0], y[0])]
     if precision == "BF16x6":
         pairs = [(x[1], y[1]), (x[2], y[0]), (x[0], y[2]), *pairs]
@@ -116,7 +116,7 @@ def _dot(_builder: Any, a: Any, b: Any, acc: Any, input_precision: Any, _impreci
         total = float32_product(a.data, b.data, start, input_precision.name)
     else:
         x, y = (convert(handle.data, handle.dtype.scalar.name, "fp32") for handle in (a, b))
-        total = _added(x, y, start)
+        total = _multiply_add(x, y, start)
     return TensorHandle(narrowed(total, out.name), out)
 
 
@@ -155,7 +155,7 @@ def e8m0_values(codes: r.Array, compute: str, *, fast_math: bool) -> r.Array:
     )
 
 
-def _scaled(
+def _scale_operand(
     value: Any, scale: Any, form: Any, compute: str, *, packed_along: int, k_axis: int, fast: bool
 ) -> r.Array:
     """One operand in the compute type times its scales, as float32."""
@@ -191,14 +191,14 @@ def _dot_scaled(
     fp16 = interpreter._ir.ScaleDotElemTypeTY.FP16
     compute = "fp16" if fp16 in (lhs_form, rhs_form) else "bf16"
     left_axis, right_axis = (-1 if lhs_k_pack else -2), (-2 if rhs_k_pack else -1)
-    a = _scaled(
+    a = _scale_operand(
         lhs, lhs_scale, lhs_form, compute, packed_along=left_axis, k_axis=-1, fast=bool(fast)
     )
-    b = _scaled(
+    b = _scale_operand(
         rhs, rhs_scale, rhs_form, compute, packed_along=right_axis, k_axis=-2, fast=bool(fast)
     )
     out = acc.dtype.scalar
-    return TensorHandle(narrowed(_added(a, b, acc.data.astype(np.float32)), out.name), out)
+    return TensorHandle(narrowed(_multiply_add(a, b, acc.data.astype(np.float32)), out.name), out)
 
 
 def _formats(original: Callable[..., Any]) -> Callable[..., Any]:

@@ -81,15 +81,15 @@ def patches() -> list[Patch]:
     keeping = ("create_broadcast", "create_expand_dims", "create_reshape", "create_splat")
     return [
         Patch(TensorHandle, "factors", lambda _original: None),
-        Patch(builder, "create_fmul", _multiplying),
-        Patch(builder, "create_fadd", _adding),
-        Patch(builder, "create_fsub", _subtracting),
-        Patch(builder, "create_fneg", _negating),
-        *(Patch(builder, name, _keeping) for name in keeping),
+        Patch(builder, "create_fmul", _wrap_multiply),
+        Patch(builder, "create_fadd", _wrap_add),
+        Patch(builder, "create_fsub", _wrap_subtract),
+        Patch(builder, "create_fneg", _wrap_negate),
+        *(Patch(builder, name, _wrap_keep) for name in keeping),
     ]
 
 
-def _multiplying(original: Callable[..., Any]) -> Callable[..., Any]:
+def _wrap_multiply(original: Callable[..., Any]) -> Callable[..., Any]:
     def multiply(self: Any, lhs: Any, rhs: Any) -> Any:
         result = original(self, lhs, rhs)
         if state.current is not None and state.current.fp_fusion:
@@ -99,30 +99,30 @@ def _multiplying(original: Callable[..., Any]) -> Callable[..., Any]:
     return multiply
 
 
-def _adding(original: Callable[..., Any]) -> Callable[..., Any]:
+def _wrap_add(original: Callable[..., Any]) -> Callable[..., Any]:
     def add(self: Any, lhs: Any, rhs: Any) -> Any:
         if lhs.factors is not None:
-            return _fused(lhs.factors, rhs.data, rhs.dtype)
+            return _fuse(lhs.factors, rhs.data, rhs.dtype)
         if rhs.factors is not None:
-            return _fused(rhs.factors, lhs.data, lhs.dtype)
+            return _fuse(rhs.factors, lhs.data, lhs.dtype)
         return original(self, lhs, rhs)
 
     return add
 
 
-def _subtracting(original: Callable[..., Any]) -> Callable[..., Any]:
+def _wrap_subtract(original: Callable[..., Any]) -> Callable[..., Any]:
     def subtract(self: Any, lhs: Any, rhs: Any) -> Any:
         if lhs.factors is not None:
-            return _fused(lhs.factors, _opposite(rhs.data), rhs.dtype)
+            return _fuse(lhs.factors, _opposite(rhs.data), rhs.dtype)
         if rhs.factors is not None:
             x, y = rhs.factors
-            return _fused((_opposite(x), y), lhs.data, lhs.dtype)
+            return _fuse((_opposite(x), y), lhs.data, lhs.dtype)
         return original(self, lhs, rhs)
 
     return subtract
 
 
-def _negating(original: Callable[..., Any]) -> Callable[..., Any]:
+def _wrap_negate(original: Callable[..., Any]) -> Callable[..., Any]:
     def negate(self: Any, arg: Any) -> Any:
         result = original(self, arg)
         if arg.factors is not None:
@@ -133,7 +133,7 @@ def _negating(original: Callable[..., Any]) -> Callable[..., Any]:
     return negate
 
 
-def _keeping(original: Callable[..., Any]) -> Callable[..., Any]:
+def _wrap_keep(original: Callable[..., Any]) -> Callable[..., Any]:
     def keep(self: Any, *operands: Any) -> Any:
         result = original(self, *operands)
         for i, operand in enumerate(operands):
@@ -147,7 +147,7 @@ def _keeping(original: Callable[..., Any]) -> Callable[..., Any]:
     return keep
 
 
-def _fused(factors: tuple[r.Array, r.Array], addend: r.Array, dtype: Any) -> Any:
+def _fuse(factors: tuple[r.Array, r.Array], addend: r.Array, dtype: Any) -> Any:
     return TensorHandle(multiply_add(*factors, addend, dtype.scalar.name), dtype.scalar)
 
 

@@ -32,7 +32,7 @@ Columns = Sequence[r.Array]
 Combine = Callable[[Columns, Columns], Columns]
 
 
-def halved(columns: Columns, combine: Combine) -> Columns:
+def reduce_halves(columns: Columns, combine: Combine) -> Columns:
     """Reduce the first axis of every column (a power of two long) by combining its halves."""
     while (n := len(columns[0])) > 1:
         first, second = [c[: n // 2] for c in columns], [c[n // 2 :] for c in columns]
@@ -40,7 +40,7 @@ def halved(columns: Columns, combine: Combine) -> Columns:
     return [column[0] for column in columns]
 
 
-def doubled(columns: Columns, combine: Combine) -> Columns:
+def scan_doubling(columns: Columns, combine: Combine) -> Columns:
     """Scan the first axis of every column, each step reaching twice as far back."""
     n = len(columns[0])
     index = np.arange(n).reshape(-1, *(1,) * (columns[0].ndim - 1))
@@ -54,11 +54,11 @@ def doubled(columns: Columns, combine: Combine) -> Columns:
     return columns
 
 
-def _added(name: str) -> Callable[[r.Array, r.Array], r.Array]:
+def _make_add(name: str) -> Callable[[r.Array, r.Array], r.Array]:
     return lambda x, y: elementwise(np.add, name, x, y)
 
 
-def _multiplied(name: str) -> Callable[[r.Array, r.Array], r.Array]:
+def _make_multiply(name: str) -> Callable[[r.Array, r.Array], r.Array]:
     return lambda x, y: elementwise(np.multiply, name, x, y)
 
 
@@ -70,12 +70,12 @@ def _lesser(name: str) -> Callable[[r.Array, r.Array], r.Array]:
     return lambda x, y: lesser(x, y, name)
 
 
-def _known() -> dict[Any, tuple[Callable[..., Any], Any]]:
+def _list_known() -> dict[Any, tuple[Callable[..., Any], Any]]:
     """Combine functions of the standard library: how they combine storage, and integers at once."""
     library = tl.standard
     return {
-        library._sum_combine: (_added, np.add),
-        library._prod_combine: (_multiplied, np.multiply),
+        library._sum_combine: (_make_add, np.add),
+        library._prod_combine: (_make_multiply, np.multiply),
         library._elementwise_max: (_greater, np.maximum),
         library._elementwise_min: (_lesser, np.minimum),
         library._xor_combine: (lambda _name: np.bitwise_xor, np.bitwise_xor),
@@ -94,7 +94,7 @@ def _arg_extremes() -> dict[Any, Any]:
     }
 
 
-_KNOWN = _known()
+_KNOWN = _list_known()
 _ARG_EXTREMES = _arg_extremes()
 
 
@@ -152,7 +152,7 @@ def _reduce(original: Callable[..., Any], self: Any, inputs: Sequence[Any]) -> A
         axis = _axis(self, inputs)
         columns = _columns(inputs, axis)
     try:
-        results = _reduced(self.combine_fn, inputs, columns)
+        results = _reduce_columns(self.combine_fn, inputs, columns)
     except Uncompilable:
         if self.combine_fn in _KNOWN:
             raise
@@ -164,7 +164,7 @@ def _reduce(original: Callable[..., Any], self: Any, inputs: Sequence[Any]) -> A
     return [self.to_tensor(d, t.dtype) for d, t in zip(results, inputs, strict=True)]
 
 
-def _reduced(combine_fn: Any, inputs: Sequence[Any], columns: Columns) -> Columns:
+def _reduce_columns(combine_fn: Any, inputs: Sequence[Any], columns: Columns) -> Columns:
     name = inputs[0].dtype.scalar.name
     if combine_fn in _KNOWN and name in INTEGERS and name != "int1":
         return [_KNOWN[combine_fn][1].reduce(columns[0], axis=0, dtype=columns[0].dtype)]
@@ -173,7 +173,7 @@ def _reduced(combine_fn: Any, inputs: Sequence[Any], columns: Columns) -> Column
         if not (values.dtype.kind == "f" and np.isnan(values).any()):
             found = np.expand_dims(_ARG_EXTREMES[combine_fn](values, axis=0), 0)
             return [np.take_along_axis(column, found, axis=0)[0] for column in columns]
-    return halved(columns, _combine(combine_fn, inputs))
+    return reduce_halves(columns, _combine(combine_fn, inputs))
 
 
 def _scan(original: Callable[..., Any], self: Any, inputs: Sequence[Any]) -> Any:
@@ -187,7 +187,7 @@ def _scan(original: Callable[..., Any], self: Any, inputs: Sequence[Any]) -> Any
         results: Columns = [accumulate(columns[0], axis=0, dtype=columns[0].dtype)]
     else:
         try:
-            results = doubled(columns, _combine(self.combine_fn, inputs))
+            results = scan_doubling(columns, _combine(self.combine_fn, inputs))
         except Uncompilable:
             if self.combine_fn in _KNOWN:
                 raise
@@ -208,14 +208,14 @@ def _histogram(_builder: Any, data: Any, bins: int, mask: Any) -> Any:
     return TensorHandle(counts.astype(np.int32), tl.int32)
 
 
-def _applying(apply: Callable[..., Any]) -> Callable[[Any], Any]:
+def _wrap_apply(apply: Callable[..., Any]) -> Callable[[Any], Any]:
     return lambda original: in_session(partial(apply, original))(original)
 
 
 def patches() -> list[Patch]:
     """`tl.reduce` and `tl.associative_scan`, all that is made of them, and histograms."""
     return [
-        Patch(interpreter.ReduceOps, "apply_impl", _applying(_reduce)),
-        Patch(interpreter.ScanOps, "apply_impl", _applying(_scan)),
+        Patch(interpreter.ReduceOps, "apply_impl", _wrap_apply(_reduce)),
+        Patch(interpreter.ScanOps, "apply_impl", _wrap_apply(_scan)),
         Patch(interpreter.InterpreterBuilder, "create_histogram", in_session(_histogram)),
     ]

@@ -342,7 +342,7 @@ class Sanitizer:
         if missing is not None:
             numbers = np.zeros(addresses.size, dtype=np.int64) if numbers is None else numbers
             numbers[missing] = self.readings.unwritten(region, addresses[missing])
-        raced = shadow.overwritten(cells, line, atomic=atomic)
+        raced = shadow.find_overwritten(cells, line, atomic=atomic)
         if raced is not None:
             stamps = shadow.writers(cells)
             self._report_race(region, addresses, raced, stamps, "reads what {} writes")
@@ -362,8 +362,8 @@ class Sanitizer:
         """Before a write: `changed` says which lanes bring another value than memory holds."""
         shadow, line = region.shadow, self._line
         cells = shadow.cells(addresses, size)
-        written = shadow.overwritten(cells, line, atomic=atomic)
-        read = shadow.observed(cells, line)
+        written = shadow.find_overwritten(cells, line, atomic=atomic)
+        read = shadow.find_observed(cells, line)
         verb = "atomically changes" if atomic else "writes"
         for raced, stamps, what in (
             (written, shadow.writers, "what {} writes"),

@@ -65,7 +65,7 @@ class Shadow:
         written = self._written.take(cells)
         return None if written.all() else _by_element(~written)
 
-    def overwritten(self, cells: Cells, line: Timeline, *, atomic: bool) -> Lanes | None:
+    def find_overwritten(self, cells: Cells, line: Timeline, *, atomic: bool) -> Lanes | None:
         """Which elements an unordered program has written in this launch, or None.
 
         Seen from an atomic access, only its plain writes count.
@@ -75,7 +75,7 @@ class Shadow:
         stamps = self._writer.take(cells)
         return _by_element(line.unordered(stamps if atomic else np.abs(stamps)))
 
-    def observed(self, cells: Cells, line: Timeline) -> Lanes | None:
+    def find_observed(self, cells: Cells, line: Timeline) -> Lanes | None:
         """Which elements an unordered program has read, not atomically, in this launch; or None."""
         if self._reader is None or self._last_read < line.base:
             return None

@@ -68,7 +68,7 @@ class Timeline:
             return None
         foreign: NDArray[np.bool_] = (stamps >= self.base) & (stamps < self.mine)
         if self._acquired and foreign.any():
-            visible = self._seen()
+            visible = self._find_seen()
             foreign &= ~visible[np.clip(stamps - self.base, 0, visible.size - 1)]
         return foreign if foreign.any() else None
 
@@ -77,7 +77,7 @@ class Timeline:
         self.owners.append(number)
         self.firsts.append(self.mine)
 
-    def _seen(self) -> NDArray[np.bool_]:
+    def _find_seen(self) -> NDArray[np.bool_]:
         """For each stamp since `base`, whether the present program has acquired it, however indirectly."""
         if self._visible is None:
             self._visible = np.zeros(self.now - self.base + 1, dtype=np.bool_)

@@ -93,7 +93,7 @@ def counted(lanes: Lanes) -> str:
     return f" ({count} elements)" if count > 1 else ""
 
 
-def raised_at(error: BaseException) -> tuple[str, int]:
+def locate_error(error: BaseException) -> tuple[str, int]:
     """(file, line) of the innermost kernel code that an error passed through; empty if none."""
     found = ("", 0)
     step = error.__traceback__

@@ -147,7 +147,7 @@ def test_rounding_to_tf32_is_to_nearest_away():
     """The operands of tf32x3 go through `cvt.rna.tf32`."""
     x = np.array([1 + 2**-11, 1 + 2**-11 - 2**-20, -1 - 2**-11, np.inf], dtype=np.float32)
     expected = [1 + 2**-10, 1.0, -1 - 2**-10, np.inf]
-    assert dots.tf32_rounded(x).tolist() == expected
+    assert dots.round_tf32(x).tolist() == expected
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float8_e4m3fn])
