@@ -21,14 +21,14 @@ from bitproof.harness.report import failure, files, records, summary
 from bitproof.harness.search import falsify, journal, profiles
 from bitproof.harness.search.isolation import Careful
 from bitproof.harness.search.journal import Journal
-from bitproof.harness.subjects.discovery import Found, describe_mistakes, locate, require_sound
+from bitproof.harness.subjects.discovery import FoundSpec, describe_mistakes, locate, require_sound
 from bitproof.harness.vocabulary import CHECKS
 from bitproof.options import ask
 
 CACHE = Path(".bitproof") / "cache"
 PROPERTIES = (Path(__file__).parent / "properties").resolve()
-Judge = Callable[[str, Found], None]
-Conclude = Callable[[str, Found, Callable[[], summary.Entry]], None]
+Judge = Callable[[str, FoundSpec], None]
+Conclude = Callable[[str, FoundSpec, Callable[[], summary.Entry]], None]
 
 
 class Suite:
@@ -40,8 +40,8 @@ class Suite:
         self._lane = lane
         self._profile = profile
         self._began = time.time()
-        self._found: tuple[Found, ...] | None = None
-        self._unsound: tuple[Found, ...] = ()
+        self._found: tuple[FoundSpec, ...] | None = None
+        self._unsound: tuple[FoundSpec, ...] = ()
         self._entries: list[summary.Entry] = []
         self._buried: list[Path] = []
         self._execute: Careful | None = None
@@ -128,7 +128,7 @@ class Suite:
     def conclude(self, request: pytest.FixtureRequest) -> Conclude:
         """`conclude(what, kernel, judged)`: take up the entry that `judged()` makes, fail or skip by it."""
 
-        def conclude(what: str, kernel: Found, judged: Callable[[], summary.Entry]) -> None:
+        def conclude(what: str, kernel: FoundSpec, judged: Callable[[], summary.Entry]) -> None:
             try:
                 entry = judged()
             except BitproofError as error:
@@ -148,7 +148,7 @@ class Suite:
     def judge(self, conclude: Conclude) -> Judge:
         """`judge(check, kernel)`: search for a failing case, report and record what is found."""
 
-        def judge(check: str, kernel: Found) -> None:
+        def judge(check: str, kernel: FoundSpec) -> None:
             conclude(check, kernel, lambda: self._judge(check, kernel))
 
         return judge
@@ -165,7 +165,7 @@ class Suite:
             crash.message = judged["report"].splitlines()[1]  # after the line that names the kernel
         return report
 
-    def _judge(self, check: str, kernel: Found) -> summary.Entry:
+    def _judge(self, check: str, kernel: FoundSpec) -> summary.Entry:
         lane = lanes.present()
         if self._execute is None:
             name = f"{worker_of(self._config) or 'main'}-{os.getpid()}.json"
@@ -196,7 +196,7 @@ class Suite:
             report = f"{kernel.spec.name}: {check} not demonstrated: {why}"
         return result.entry(report=report, record=path)
 
-    def _specs(self) -> tuple[Found, ...]:
+    def _specs(self) -> tuple[FoundSpec, ...]:
         if self._found is None:
             try:
                 every = locate(ask(self._config, "spec"), ask(self._config, "kernel"))
@@ -257,7 +257,7 @@ class Suite:
 class UnsoundSpec(pytest.Item):
     """Stands in a run for a spec that has mistakes: it fails, and the other specs are judged."""
 
-    def __init__(self, *, found: Found, **node: Any) -> None:
+    def __init__(self, *, found: FoundSpec, **node: Any) -> None:
         """`node` is what pytest gives every node."""
         super().__init__(nodeid=f"spec[{found.spec.name}]", **node)
         self._found = found

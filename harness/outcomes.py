@@ -53,7 +53,7 @@ class Finding:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Findings:
+class CheckResult:
     """A check's answer: the outcome, what it found, and measurements the summary aggregates.
 
     `measures` holds numbers of which a summary keeps the largest, such as the worst distance over its
@@ -79,14 +79,14 @@ class Findings:
         return "\n".join(lines)
 
 
-def judged(findings: Iterable[Finding], **measures: float) -> Findings:
+def judged(findings: Iterable[Finding], **measures: float) -> CheckResult:
     """Failed when anything was found, passed otherwise."""
     found = tuple(findings)
     outcome = Outcome.FAILED if found else Outcome.PASSED
-    return Findings(outcome=outcome, findings=found, measures=measures)
+    return CheckResult(outcome=outcome, findings=found, measures=measures)
 
 
-def classify(error: BaseException, refuses: tuple[type[Exception], ...]) -> Findings:
+def classify(error: BaseException, refuses: tuple[type[Exception], ...]) -> CheckResult:
     """The outcome that an exception out of a launch stands for; an error of our own inside it is raised.
 
     A launcher refuses with the very exception it raises. For everything else the chain of causes is
@@ -95,10 +95,10 @@ def classify(error: BaseException, refuses: tuple[type[Exception], ...]) -> Find
     was noticed.
     """
     if isinstance(error, (Refused, *refuses)):
-        return Findings(outcome=Outcome.REFUSED, reason=one_line(error))
+        return CheckResult(outcome=Outcome.REFUSED, reason=one_line(error))
     for link in causes(error, contexts=True):
         if isinstance(link, Unsupported):
-            return Findings(outcome=Outcome.UNSUPPORTED, reason=one_line(link))
+            return CheckResult(outcome=Outcome.UNSUPPORTED, reason=one_line(link))
         if isinstance(link, (Uncompilable, Unlaunchable)):
             return judged([Finding(summary=one_line(link))])
         if isinstance(link, BitproofError):
@@ -106,13 +106,13 @@ def classify(error: BaseException, refuses: tuple[type[Exception], ...]) -> Find
         if type(link).__name__ in _SCARCE or (
             isinstance(link, RuntimeError) and _SPENT.search(str(link))
         ):
-            return Findings(outcome=Outcome.OUT_OF_RESOURCES, reason=one_line(link))
+            return CheckResult(outcome=Outcome.OUT_OF_RESOURCES, reason=one_line(link))
     links = list(causes(error))
     last = links[-1]
     # A lane that knows where in a kernel the error arose says so on the exception that it wraps it in.
     where = next((f" {link.in_kernel}" for link in links if hasattr(link, "in_kernel")), "")
     summary = f"the launch raised {type(last).__name__}{where}: {one_line(last)}"
-    return Findings(outcome=Outcome.CRASHED, findings=(Finding(summary=summary),))
+    return CheckResult(outcome=Outcome.CRASHED, findings=(Finding(summary=summary),))
 
 
 _SCARCE = ("OutOfMemoryError", "OutOfResources", "MemoryError")

@@ -10,7 +10,7 @@ from bitproof.harness.lowering import report
 from bitproof.harness.lowering.compile import reading
 from bitproof.harness.report.summary import Entry
 from bitproof.harness.search import profiles
-from bitproof.harness.subjects.discovery import Found
+from bitproof.harness.subjects.discovery import FoundSpec
 from bitproof.harness.targets import architectures as targets
 from bitproof.suite import Conclude
 
@@ -21,7 +21,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     metafunc.parametrize("target", targets.ALL if nightly else targets.USUAL)
 
 
-def test_lowering(conclude: Conclude, kernel: Found, target: str) -> None:
+def test_lowering(conclude: Conclude, kernel: FoundSpec, target: str) -> None:
     """Every hazard in the target's code is declared by the spec, with its reason."""
 
     def judge() -> Entry:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from bitproof.harness import case as cases
 from bitproof.harness.case import Case
 from bitproof.harness.data import bits
-from bitproof.harness.subjects.discovery import Found, find
+from bitproof.harness.subjects.discovery import FoundSpec, find
 from tests.harness.strategies.drawing import STEADY
 
 FOUND = find()
@@ -29,7 +29,9 @@ def _bits(case: Case) -> dict[str, tuple[torch.dtype, list[int]]]:
 @pytest.mark.parametrize("found", FOUND, ids=[found.spec.name for found in FOUND])
 @settings(max_examples=20)
 @given(data=st.data())
-def test_cases_are_plain_values_and_their_tensors_follow(found: Found, data: st.DataObject) -> None:
+def test_cases_are_plain_values_and_their_tensors_follow(
+    found: FoundSpec, data: st.DataObject
+) -> None:
     """A drawn case survives JSON, and neither torch's generator nor its settings have a say in its bits."""
     case = data.draw(found.spec.cases())
     read = cases.decode(found.spec.case, json.loads(json.dumps(cases.encode(case))))
@@ -49,7 +51,7 @@ def test_cases_are_plain_values_and_their_tensors_follow(found: Found, data: st.
 
 
 @pytest.mark.parametrize("found", FOUND, ids=[found.spec.name for found in FOUND])
-def test_strided_and_written_inputs_are_inputs(found: Found) -> None:
+def test_strided_and_written_inputs_are_inputs(found: FoundSpec) -> None:
     """A spec that names a tensor which no case has would guard nothing."""
     named = found.spec.strided | found.spec.inplace
     seen: set[str] = set()

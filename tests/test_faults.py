@@ -13,7 +13,7 @@ from bitproof.harness import lanes
 from bitproof.harness.outcomes import Outcome
 from bitproof.harness.search import falsify, profiles
 from bitproof.harness.spec import Fault
-from bitproof.harness.subjects.discovery import Found, find
+from bitproof.harness.subjects.discovery import FoundSpec, find
 from bitproof.harness.subjects.planting import plant
 
 LANE = lanes.family(lanes.choose())
@@ -21,7 +21,7 @@ PLANTED = [(found, fault) for found in find() for fault in found.spec.faults]
 VISIBLE = [(found, fault) for found, fault in PLANTED if LANE in fault.lanes]
 
 
-def _name(found: Found, fault: Fault) -> str:
+def _name(found: FoundSpec, fault: Fault) -> str:
     return f"{found.spec.name}: {fault.name}"
 
 
@@ -30,7 +30,7 @@ def _name(found: Found, fault: Fault) -> str:
     sorted(VISIBLE, key=lambda pair: _name(*pair)),
     ids=sorted(_name(*pair) for pair in VISIBLE),
 )
-def test_a_planted_fault_is_caught_by_its_check(found: Found, fault: Fault) -> None:
+def test_a_planted_fault_is_caught_by_its_check(found: FoundSpec, fault: Fault) -> None:
     """Within the examples that the default profile spends; the search is derandomised to be steady."""
     lane = lanes.present()
     examples = profiles.examples(found.spec, fault.caught_by, lane.name, profiles.DEFAULT)
@@ -52,7 +52,7 @@ def test_a_planted_fault_is_caught_by_its_check(found: Found, fault: Fault) -> N
     sorted(PLANTED, key=lambda pair: _name(*pair)),
     ids=sorted(_name(*pair) for pair in PLANTED),
 )
-def test_a_planted_fault_is_one_edit(found: Found, fault: Fault) -> None:
+def test_a_planted_fault_is_one_edit(found: FoundSpec, fault: Fault) -> None:
     """It applies exactly once, changes the source, and leaves the kernel it was planted in as it was."""
     planted = plant(found, fault)
     assert planted.name == found.spec.name

@@ -1,4 +1,4 @@
-"""The checks: plain functions `judge(spec, inputs, lane) -> Findings`, the same ones for every caller.
+"""The checks: plain functions `judge(spec, inputs, lane) -> CheckResult`, the same ones for every caller.
 
 Pytest, the command line, the fault and mutation runs and a replay all come through `run`, which turns
 what a launcher raises into an outcome. Each check is one declaration in a file of its own, named in
@@ -18,7 +18,7 @@ from bitproof.harness.case import Inputs
 from bitproof.harness.checks.declaration import Check
 from bitproof.harness.errors import UsageError
 from bitproof.harness.lanes.base import Lane, LaunchFailed
-from bitproof.harness.outcomes import Findings, Outcome, classify
+from bitproof.harness.outcomes import CheckResult, Outcome, classify
 from bitproof.harness.spec import KernelSpec
 from bitproof.harness.vocabulary import CHECKS
 
@@ -45,7 +45,7 @@ def unable(check: str, spec: KernelSpec, lane: Lane) -> str:
     return f"lane {lane.name} {lacking}" if lacking and lane.device.type != "cuda" else ""
 
 
-def run(check: str, spec: KernelSpec, inputs: Inputs, lane: Lane) -> Findings:
+def run(check: str, spec: KernelSpec, inputs: Inputs, lane: Lane) -> CheckResult:
     """Run `check` by name; what the launcher raises becomes an outcome, other errors stay errors.
 
     The findings say which lines of the kernel its launches executed, and in which configurations it ran.
@@ -54,14 +54,14 @@ def run(check: str, spec: KernelSpec, inputs: Inputs, lane: Lane) -> Findings:
     declared = find(check)
     reason = unable(check, spec, lane)
     if reason:
-        return Findings(outcome=Outcome.UNSUPPORTED, reason=reason)
+        return CheckResult(outcome=Outcome.UNSUPPORTED, reason=reason)
     with exercised.collecting() as met:
         findings = _judge(declared, spec, inputs, lane)
     lines, configurations = dict(met.lines), dict(met.configurations)
     return dataclasses.replace(findings, lines=lines, configurations=configurations)
 
 
-def _judge(declared: Check, spec: KernelSpec, inputs: Inputs, lane: Lane) -> Findings:
+def _judge(declared: Check, spec: KernelSpec, inputs: Inputs, lane: Lane) -> CheckResult:
     try:
         with warnings.catch_warnings():
             # What a launcher or oracle warns of is no verdict, also where warnings are made errors.

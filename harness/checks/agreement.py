@@ -11,12 +11,12 @@ from bitproof.harness.compiling.compiler import find_refusal
 from bitproof.harness.errors import Uncompilable, one_line
 from bitproof.harness.lanes.arena import unwritten
 from bitproof.harness.lanes.base import Lane, Launched, LaunchFailed, Variation
-from bitproof.harness.outcomes import Finding, Findings, Outcome, classify, judged
+from bitproof.harness.outcomes import CheckResult, Finding, Outcome, classify, judged
 from bitproof.harness.report import compare
 from bitproof.harness.spec import KernelSpec
 
 
-def check(spec: KernelSpec, inputs: Inputs, lane: Lane) -> Findings:
+def check(spec: KernelSpec, inputs: Inputs, lane: Lane) -> CheckResult:
     """One launch against the oracle; measures the worst distance in units of its bound.
 
     What a lane launched without a compiler has to compile for some target. Where the spec makes inputs that
@@ -34,7 +34,7 @@ def check(spec: KernelSpec, inputs: Inputs, lane: Lane) -> Findings:
         findings = _attributed(findings, spec, inputs, lane, launched)
     findings = findings or _not_refused(spec, inputs, lane)
     if not findings and not any(output.numel() for output in launched.outputs.values()):
-        return Findings(outcome=Outcome.NOT_DEMONSTRATED, reason="its outputs are empty")
+        return CheckResult(outcome=Outcome.NOT_DEMONSTRATED, reason="its outputs are empty")
     if not findings and inputs.launch.config and met.configurations:
         tuned = lane.run(spec, inputs, Variation(tuning=True))
         found, further = compare.against_oracle(spec, tuned.outputs, inputs)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from bitproof.harness.case import Inputs
 from bitproof.harness.checks.declaration import Check
 from bitproof.harness.lanes.base import Lane, Variation
-from bitproof.harness.outcomes import Finding, Findings, judged
+from bitproof.harness.outcomes import CheckResult, Finding, judged
 from bitproof.harness.spec import KernelSpec
 
 
-def check(spec: KernelSpec, inputs: Inputs, lane: Lane) -> Findings:
+def check(spec: KernelSpec, inputs: Inputs, lane: Lane) -> CheckResult:
     """One run, then one for each of the inputs that must not recompile; compilations are counted."""
     assert spec.must_not_recompile is not None
     lane.run(spec, inputs, Variation())

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from bitproof.harness.case import Inputs
 from bitproof.harness.lanes.base import Lane
-from bitproof.harness.outcomes import Findings
+from bitproof.harness.outcomes import CheckResult
 from bitproof.harness.spec import KernelSpec
 
 # Whether inputs would show something; None where only judging them tells.
@@ -40,7 +40,7 @@ class Check:
     """
 
     name: str
-    judge: Callable[[KernelSpec, Inputs, Lane], Findings]
+    judge: Callable[[KernelSpec, Inputs, Lane], CheckResult]
     launches: Callable[[KernelSpec], int]
     applies: Callable[[KernelSpec], bool] = _always
     lacking: str = ""

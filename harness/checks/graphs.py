@@ -11,12 +11,12 @@ from bitproof.harness.checks.declaration import Check
 from bitproof.harness.data import bits
 from bitproof.harness.errors import describe
 from bitproof.harness.lanes.base import Lane, Uncapturable, Variation, kept
-from bitproof.harness.outcomes import Finding, Findings, Outcome, judged
+from bitproof.harness.outcomes import CheckResult, Finding, Outcome, judged
 from bitproof.harness.report import compare
 from bitproof.harness.spec import KernelSpec
 
 
-def check(spec: KernelSpec, inputs: Inputs, lane: Lane) -> Findings:
+def check(spec: KernelSpec, inputs: Inputs, lane: Lane) -> CheckResult:
     """Capture once, replay on the same values in reverse and then as they were, against eager launches.
 
     Compares the outputs that the bitwise claim is about. Where both inputs give the same outputs, a replay
@@ -42,7 +42,7 @@ def check(spec: KernelSpec, inputs: Inputs, lane: Lane) -> Findings:
             findings += [finding] if finding else []
     if not findings and all(compare.same_bits(n, first[n], other[n], "") is None for n in first):
         reason = "its outputs are the same on its values in reverse"
-        return Findings(outcome=Outcome.NOT_DEMONSTRATED, reason=reason)
+        return CheckResult(outcome=Outcome.NOT_DEMONSTRATED, reason=reason)
     return judged(findings)
 
 

@@ -15,12 +15,12 @@ from bitproof.harness.checks.declaration import Check, Shows
 from bitproof.harness.data import bits
 from bitproof.harness.errors import SpecError
 from bitproof.harness.lanes.base import Lane, Variation, kept
-from bitproof.harness.outcomes import Finding, Findings, Outcome, judged
+from bitproof.harness.outcomes import CheckResult, Finding, Outcome, judged
 from bitproof.harness.report import compare
 from bitproof.harness.spec import Invariance, KernelSpec, Tensors
 
 
-def check(spec: KernelSpec, inputs: Inputs, lane: Lane) -> Findings:
+def check(spec: KernelSpec, inputs: Inputs, lane: Lane) -> CheckResult:
     """Run once, then as each invariance that applies asks; `counts` says which did."""
     base = _run(spec, inputs, lane)
     findings: list[Finding] = []
@@ -48,7 +48,7 @@ def check(spec: KernelSpec, inputs: Inputs, lane: Lane) -> Findings:
             finding = compare.same_bits(name, first, second, invariance.name)
             findings += [finding] if finding else []
     if not any(counts.values()):
-        return Findings(
+        return CheckResult(
             outcome=Outcome.NOT_DEMONSTRATED, reason="no invariance applies", counts=counts
         )
     return dataclasses.replace(judged(findings), counts=counts)

@@ -17,11 +17,11 @@ from bitproof.harness.checks.declaration import Check
 from bitproof.harness.data import bits
 from bitproof.harness.lanes.arena import unwritten
 from bitproof.harness.lanes.base import Lane, Launched, Variation
-from bitproof.harness.outcomes import Finding, Findings, judged
+from bitproof.harness.outcomes import CheckResult, Finding, judged
 from bitproof.harness.spec import KernelSpec
 
 
-def check(spec: KernelSpec, inputs: Inputs, lane: Lane) -> Findings:
+def check(spec: KernelSpec, inputs: Inputs, lane: Lane) -> CheckResult:
     """Two watched runs; findings name the buffer and the first offending byte or element."""
     first = lane.run(spec, inputs, Variation(turn=0, turns=2, watched=True))
     second = lane.run(spec, inputs, Variation(turn=1, turns=2, watched=True))

@@ -13,12 +13,12 @@ from bitproof.harness.checks.declaration import Check, Shows
 from bitproof.harness.data import bits
 from bitproof.harness.errors import SpecError
 from bitproof.harness.lanes.base import Lane, Variation, kept
-from bitproof.harness.outcomes import Finding, Findings, judged
+from bitproof.harness.outcomes import CheckResult, Finding, judged
 from bitproof.harness.report import compare
 from bitproof.harness.spec import KernelSpec
 
 
-def check(spec: KernelSpec, inputs: Inputs, lane: Lane) -> Findings:
+def check(spec: KernelSpec, inputs: Inputs, lane: Lane) -> CheckResult:
     """The claim's number of runs with one synchronisation at the end; bit patterns are compared.
 
     Every run gets fresh memory under another poison, and whatever else the lane varies. Where the spec

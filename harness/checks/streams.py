@@ -5,12 +5,12 @@ from __future__ import annotations
 from bitproof.harness.case import Inputs
 from bitproof.harness.checks.declaration import Check
 from bitproof.harness.lanes.base import Lane, Variation
-from bitproof.harness.outcomes import Findings, judged
+from bitproof.harness.outcomes import CheckResult, judged
 from bitproof.harness.report import compare
 from bitproof.harness.spec import KernelSpec
 
 
-def check(spec: KernelSpec, inputs: Inputs, lane: Lane) -> Findings:
+def check(spec: KernelSpec, inputs: Inputs, lane: Lane) -> CheckResult:
     """One run on a side stream whose producer is late, against the oracle.
 
     Work on any other stream meets inputs that have not arrived, or memory that is poisoned after it.

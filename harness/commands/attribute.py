@@ -30,12 +30,12 @@ from bitproof.harness.commands.screen import progress
 from bitproof.harness.commands.subject import exit_status, find_subject
 from bitproof.harness.errors import UsageError
 from bitproof.harness.lanes.base import Lane, LaunchFailed, Variation, parameters
-from bitproof.harness.outcomes import Findings, Outcome, classify
+from bitproof.harness.outcomes import CheckResult, Outcome, classify
 from bitproof.harness.report import failure, files
 from bitproof.harness.report.records import Captured
 from bitproof.harness.search import falsify, profiles
 from bitproof.harness.spec import KernelSpec
-from bitproof.harness.subjects.discovery import Found
+from bitproof.harness.subjects.discovery import FoundSpec
 
 FORMAT = 1
 
@@ -84,7 +84,7 @@ def run(
     here = lanes.present()
     began = time.perf_counter()
     model, ran = _run(found, here, name, tensors=tensors, params=params, case=case)
-    if isinstance(ran, Findings):
+    if isinstance(ran, CheckResult):
         click.echo(f"{kernel} {ran.outcome}: {ran.text}", err=True)
         return exit_status([ran.outcome])
     assert model is not None
@@ -125,14 +125,14 @@ def _output(spec: KernelSpec, asked: str | None) -> str:
 
 
 def _run(
-    found: Found,
+    found: FoundSpec,
     lane: Lane,
     output: str,
     *,
     tensors: Path | None,
     params: str | None,
     case: Path | None,
-) -> tuple[Model | None, Run | Findings]:
+) -> tuple[Model | None, Run | CheckResult]:
     """The model and the kernel on the inputs asked for, or on the largest drawn ones that mean something."""
     if tensors is not None:
         inputs, source = captured.load(tensors, found.spec, lane.device, captured.object_of(params))
@@ -154,8 +154,8 @@ def _run(
 
 
 def _both(
-    found: Found, lane: Lane, output: str, inputs: Inputs, source: Captured | None
-) -> tuple[Model | None, Run | Findings]:
+    found: FoundSpec, lane: Lane, output: str, inputs: Inputs, source: Captured | None
+) -> tuple[Model | None, Run | CheckResult]:
     """The kernel, then the model; what the launcher raises becomes findings."""
     try:
         outputs = lane.run(found.spec, inputs, Variation()).outputs
@@ -164,7 +164,7 @@ def _both(
     except (torch.OutOfMemoryError, torch.AcceleratorError) as error:
         return None, classify(error, ())
     if output not in outputs:
-        return None, Findings(
+        return None, CheckResult(
             outcome=Outcome.FAILED, reason=f"the kernel gives no output {output!r} on these inputs"
         )
     ran = Run(inputs=inputs, source=source, output=outputs[output])

@@ -19,14 +19,14 @@ from bitproof.harness.commands.screen import progress
 from bitproof.harness.commands.subject import exit_status, find_subject
 from bitproof.harness.errors import EnvironmentUnfit, UsageError
 from bitproof.harness.lanes.base import Lane
-from bitproof.harness.outcomes import Findings, Outcome
+from bitproof.harness.outcomes import CheckResult, Outcome
 from bitproof.harness.report import failure, records, summary
 from bitproof.harness.report.records import Captured
 from bitproof.harness.search import falsify, journal, profiles
 from bitproof.harness.search.falsify import SearchResult
 from bitproof.harness.search.isolation import Careful
 from bitproof.harness.search.journal import Journal
-from bitproof.harness.subjects.discovery import Found
+from bitproof.harness.subjects.discovery import FoundSpec
 
 
 def run(
@@ -106,7 +106,7 @@ def describe_exercise(results: Sequence[SearchResult]) -> list[str]:
     return told + summary.never_executed(result.lines for result in results)
 
 
-def judge_catch(found: Found, outcomes: Mapping[str, Outcome], lane: Lane) -> tuple[str, int]:
+def judge_catch(found: FoundSpec, outcomes: Mapping[str, Outcome], lane: Lane) -> tuple[str, int]:
     """Whether the check that the planted fault names has caught it: a sentence, and the exit status.
 
     0 where it was caught as declared, 1 where it was missed, 2 where the named check could not judge it.
@@ -124,7 +124,7 @@ def judge_catch(found: Found, outcomes: Mapping[str, Outcome], lane: Lane) -> tu
     return f"the planted fault was NOT caught by {named}, which is to catch it", 1
 
 
-def _names(found: Found, chosen: Sequence[str]) -> Sequence[str]:
+def _names(found: FoundSpec, chosen: Sequence[str]) -> Sequence[str]:
     known = checks.names(found.spec)
     for name in chosen:
         if name not in known:
@@ -135,7 +135,7 @@ def _names(found: Found, chosen: Sequence[str]) -> Sequence[str]:
 
 
 def _search(
-    found: Found, check: str, judge: Careful, max_examples: int | None, seconds: int | None
+    found: FoundSpec, check: str, judge: Careful, max_examples: int | None, seconds: int | None
 ) -> SearchResult:
     """Draw cases under the default profile; a bar shows how many were judged."""
     profiles.register()
@@ -145,7 +145,7 @@ def _search(
     done, shrinking = 0, False
     with progress(check, examples) as tell:
 
-        def execute(case: Any) -> tuple[Inputs, Findings]:
+        def execute(case: Any) -> tuple[Inputs, CheckResult]:
             nonlocal done, shrinking
             inputs, findings = judge(found, check, case)
             done, shrinking = done + 1, shrinking or findings.outcome.is_defect
@@ -163,7 +163,7 @@ def _search(
         )
 
 
-def _judge(found: Found, check: str, inputs: Inputs, lane: Lane) -> SearchResult:
+def _judge(found: FoundSpec, check: str, inputs: Inputs, lane: Lane) -> SearchResult:
     """One check on captured tensors, as a search that had a single case."""
     began = time.perf_counter()
     findings = checks.run(check, found.spec, inputs, lane)
@@ -197,7 +197,7 @@ def _line(result: SearchResult) -> str:
 
 
 def _record(
-    found: Found, result: SearchResult, versions: dict[str, str], source: Captured | None
+    found: FoundSpec, result: SearchResult, versions: dict[str, str], source: Captured | None
 ) -> None:
     assert result.inputs is not None
     assert result.findings is not None

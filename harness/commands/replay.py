@@ -11,11 +11,11 @@ from bitproof.harness import checks, lanes
 from bitproof.harness.case import Inputs
 from bitproof.harness.commands import captured
 from bitproof.harness.commands.subject import exit_status
-from bitproof.harness.outcomes import Findings, Outcome
+from bitproof.harness.outcomes import CheckResult, Outcome
 from bitproof.harness.report import failure, records
 from bitproof.harness.report.records import Record
 from bitproof.harness.search.isolation import Careful
-from bitproof.harness.subjects.discovery import Found
+from bitproof.harness.subjects.discovery import FoundSpec
 from bitproof.harness.subjects.planting import with_fault
 
 
@@ -47,7 +47,7 @@ def run(file: Path, *, lane: str | None, spec: str | None) -> int:
     return exit_status([findings.outcome])
 
 
-def _judge(found: Found, record: Record, file: Path) -> tuple[Inputs, Findings]:
+def _judge(found: FoundSpec, record: Record, file: Path) -> tuple[Inputs, CheckResult]:
     """The record's check on the record's inputs; a case in another process where it took one down."""
     lane = lanes.present()
     if record.captured is not None:

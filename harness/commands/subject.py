@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from bitproof.harness.outcomes import Outcome
-from bitproof.harness.subjects.discovery import Found, find
+from bitproof.harness.subjects.discovery import FoundSpec, find
 from bitproof.harness.subjects.planting import with_fault
 
 
-def find_subject(kernel: str, specs: Sequence[str], fault: str | None = None) -> Found:
+def find_subject(kernel: str, specs: Sequence[str], fault: str | None = None) -> FoundSpec:
     """The one kernel of that name in `specs`, with `fault` planted where one is named.
 
     The lane must have been chosen: this imports kernels. Raises UsageError for an unknown name.

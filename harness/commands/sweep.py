@@ -22,7 +22,7 @@ from bitproof.harness.errors import UsageError
 from bitproof.harness.lanes.base import Lane, LaunchFailed
 from bitproof.harness.outcomes import classify
 from bitproof.harness.report import files, records
-from bitproof.harness.subjects.discovery import Found
+from bitproof.harness.subjects.discovery import FoundSpec
 from bitproof.harness.sweep import census
 from bitproof.harness.sweep.census import Census
 from bitproof.harness.sweep.sweep import declared, sweep
@@ -123,7 +123,7 @@ def parse_bounds(bits: str) -> tuple[int, int]:
     return low, high
 
 
-def _record(found: Found, lane: Lane, counted: Census) -> str | None:
+def _record(found: FoundSpec, lane: Lane, counted: Census) -> str | None:
     """The path of a record of the first wrong inputs, where the spec can make a case of them."""
     assert found.spec.elementwise is not None
     make = found.spec.elementwise.case

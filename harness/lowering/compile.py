@@ -25,7 +25,7 @@ from bitproof.harness.errors import EnvironmentUnfit, UsageError
 from bitproof.harness.lowering.findings import Reading, Refusal
 from bitproof.harness.processes.child import STARTING, Child, Hung, Lost
 from bitproof.harness.report import files
-from bitproof.harness.subjects.discovery import Found
+from bitproof.harness.subjects.discovery import FoundSpec
 from bitproof.harness.targets.versions import libraries
 
 FOLDER = Path(".bitproof") / "lowering"
@@ -45,7 +45,7 @@ Tell = Callable[[Reading], None]
 
 
 def readings(
-    wanted: Sequence[tuple[Found, str]], *, tell: Tell = lambda _reading: None
+    wanted: Sequence[tuple[FoundSpec, str]], *, tell: Tell = lambda _reading: None
 ) -> list[Reading]:
     """A reading of each kernel for the target beside it, in that order, on all cores.
 
@@ -77,7 +77,7 @@ def readings(
     return [answers[place] for place in range(len(wanted))]
 
 
-def reading(found: Found, target: str) -> Reading:
+def reading(found: FoundSpec, target: str) -> Reading:
     """What one kernel's code for one target says, from disk where it was read before."""
     path = FOLDER / f"{found.spec.name}-{target}-{_digest(found, target)}.json"
     try:
@@ -91,7 +91,7 @@ def reading(found: Found, target: str) -> Reading:
     return made
 
 
-def _digest(found: Found, target: str) -> str:
+def _digest(found: FoundSpec, target: str) -> str:
     parts = [found.reference, found.spec.name, target, str(found.fault), str(EXAMPLES)]
     parts += [hypothesis.__version__, *libraries().values()]
     parts += [os.environ.get(name, "") for name in _TOOLS]
@@ -174,7 +174,7 @@ class _Worker:
             },
         )
 
-    def read(self, found: Found) -> Reading:
+    def read(self, found: FoundSpec) -> Reading:
         """One reading; a compiler that takes the process with it has refused the kernel."""
         request = {
             "spec": found.reference,
@@ -195,7 +195,7 @@ class _Worker:
         """Stop the process, if there is one."""
         self._child.close()
 
-    def _report_loss(self, found: Found, lost: Lost) -> Reading:
+    def _report_loss(self, found: FoundSpec, lost: Lost) -> Reading:
         if lost.stage == STARTING:
             raise EnvironmentUnfit(
                 f"code for {self.target} cannot be read here: the process that reads it {lost}: "

@@ -10,17 +10,17 @@ import torch
 
 from bitproof.harness import layouts
 from bitproof.harness.case import Inputs, build
-from bitproof.harness.outcomes import Findings
+from bitproof.harness.outcomes import CheckResult
 from bitproof.harness.report.records import replay_command
 from bitproof.harness.spec import KernelSpec
-from bitproof.harness.subjects.discovery import Found
+from bitproof.harness.subjects.discovery import FoundSpec
 
 
 def describe(
-    found: Found,
+    found: FoundSpec,
     check: str,
     inputs: Inputs,
-    findings: Findings,
+    findings: CheckResult,
     versions: dict[str, str],
     record: Path,
 ) -> str:

@@ -14,10 +14,10 @@ import msgspec
 from bitproof.harness import case as cases
 from bitproof.harness.case import Inputs
 from bitproof.harness.errors import UsageError
-from bitproof.harness.outcomes import Findings, Outcome
+from bitproof.harness.outcomes import CheckResult, Outcome
 from bitproof.harness.report import files
 from bitproof.harness.report.files import Format
-from bitproof.harness.subjects.discovery import Found, find
+from bitproof.harness.subjects.discovery import FoundSpec, find
 from bitproof.harness.subjects.ownership import OURS, find_owner
 
 __all__ = [
@@ -66,10 +66,10 @@ class Record:
 
 
 def save(
-    found: Found,
+    found: FoundSpec,
     check: str,
     inputs: Inputs,
-    findings: Findings,
+    findings: CheckResult,
     versions: dict[str, str],
     *,
     captured: Captured | None = None,
@@ -165,7 +165,7 @@ def owner_of(record: Record, spec: str | None = None) -> str:
     return owner
 
 
-def find_subject(record: Record, spec: str | None = None) -> Found:
+def find_subject(record: Record, spec: str | None = None) -> FoundSpec:
     """The spec a record is about, in `spec` or else where the record says.
 
     UsageError where it is not there, and what `owner_of` raises.

@@ -20,7 +20,7 @@ from bitproof.harness import checks
 from bitproof.harness.case import Case, Inputs, Scale, build, covered
 from bitproof.harness.errors import SpecError, one_line
 from bitproof.harness.lanes.base import Lane
-from bitproof.harness.outcomes import Finding, Findings, Outcome
+from bitproof.harness.outcomes import CheckResult, Finding, Outcome
 from bitproof.harness.report.failure import describe_layouts
 from bitproof.harness.report.summary import Entry
 from bitproof.harness.search import draws, profiles
@@ -52,7 +52,7 @@ class SearchResult:
     seconds: float = 0.0
     case: Case | None = None
     inputs: Inputs | None = None
-    findings: Findings | None = None
+    findings: CheckResult | None = None
 
     @property
     def examples(self) -> int:
@@ -132,7 +132,7 @@ _RETUNED = 2
 # Cases among which some are looked for that have rows to move apart, and axes to lay out otherwise.
 _FAR_AMONG = 40
 
-Execute = Callable[[Case], tuple[Inputs, Findings]]
+Execute = Callable[[Case], tuple[Inputs, CheckResult]]
 
 
 class _Rejected(Exception):
@@ -209,7 +209,7 @@ def search(
     result = SearchResult(check=check, kernel=spec.name, wanted=frozenset(wanted))
     began = time.perf_counter()
 
-    def here(case: Case) -> tuple[Inputs, Findings]:
+    def here(case: Case) -> tuple[Inputs, CheckResult]:
         inputs = build(case, lane.device)
         return inputs, checks.run(check, spec, inputs, lane)
 
@@ -333,11 +333,11 @@ def _narrow(result: SearchResult, execute: Execute) -> None:
             return
 
 
-def _unsteady(findings: Findings) -> Findings:
+def _unsteady(findings: CheckResult) -> CheckResult:
     note = Finding(
         summary="the same case passed when it was judged again: the kernel is not steady"
     )
-    return Findings(
+    return CheckResult(
         outcome=findings.outcome,
         findings=(*findings.findings, note),
         measures=findings.measures,

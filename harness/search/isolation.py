@@ -28,12 +28,12 @@ from bitproof.harness.errors import (
     describe,
 )
 from bitproof.harness.lanes.base import Lane
-from bitproof.harness.outcomes import Finding, Findings, Outcome, judged
+from bitproof.harness.outcomes import CheckResult, Finding, Outcome, judged
 from bitproof.harness.processes.child import STARTING, Child, Died, Lost, signal_name
 from bitproof.harness.processes.serve import serve
 from bitproof.harness.search.journal import Journal, Request
 from bitproof.harness.spec import KernelSpec
-from bitproof.harness.subjects.discovery import Found, find
+from bitproof.harness.subjects.discovery import FoundSpec, find
 from bitproof.harness.subjects.planting import with_fault
 
 TIMEOUT = 300.0
@@ -45,7 +45,7 @@ _PATIENCE_LEAST = 5.0
 
 
 @functools.cache  # planting anew for each case would compile anew as well
-def _find(spec: str, kernel: str, fault: str | None, runs: int) -> Found:
+def _find(spec: str, kernel: str, fault: str | None, runs: int) -> FoundSpec:
     return with_fault(find([spec], [kernel])[0], fault).with_runs(runs)
 
 
@@ -74,7 +74,7 @@ class Careful:
     copies: bool = False
     timeout: float = TIMEOUT
     journal: Journal | None = None
-    known: Sequence[Found] = ()
+    known: Sequence[FoundSpec] = ()
     _child: Child = field(init=False, repr=False)
     _slowest: float = field(default=0.0, init=False, repr=False)
     _hung: bool = field(default=False, init=False, repr=False)
@@ -91,7 +91,7 @@ class Careful:
         cls,
         lane: Lane,
         *,
-        known: Sequence[Found],
+        known: Sequence[FoundSpec],
         journal: Journal | None = None,
         timeout: float | None = None,
         isolate: bool = False,
@@ -107,7 +107,7 @@ class Careful:
             known=known,
         )
 
-    def __call__(self, found: Found, check: str, case: Case) -> tuple[Inputs, Findings]:
+    def __call__(self, found: FoundSpec, check: str, case: Case) -> tuple[Inputs, CheckResult]:
         """The inputs (see `without_tensors` for those of another process) and the findings of one case.
 
         A case that was out of resources is judged once more, alone in a fresh process; where its spec says
@@ -128,7 +128,9 @@ class Careful:
             self.journal.write(None)
         return inputs, findings
 
-    def _judge(self, found: Found, request: dict[str, Any], case: Case) -> tuple[Inputs, Findings]:
+    def _judge(
+        self, found: FoundSpec, request: dict[str, Any], case: Case
+    ) -> tuple[Inputs, CheckResult]:
         if self.isolate:
             return without_tensors(case), self._ask(request)
         inputs = build(case, self.lane.device)
@@ -138,7 +140,7 @@ class Careful:
         self.isolate = True
         return without_tensors(case), findings
 
-    def _ask(self, request: dict[str, Any]) -> Findings:
+    def _ask(self, request: dict[str, Any]) -> CheckResult:
         began = time.monotonic()
         try:
             told = self._child.ask(request, self._limit())
@@ -152,7 +154,7 @@ class Careful:
         self._slowest = max(self._slowest, time.monotonic() - began)
         if not told["usable"]:
             self._child.close()  # or the next case would meet the device that this one broke
-        return msgspec.convert(told["findings"], type=Findings)
+        return msgspec.convert(told["findings"], type=CheckResult)
 
     def _limit(self) -> float:
         """Seconds for the next case."""
@@ -175,7 +177,7 @@ def must_fit(spec: KernelSpec, launch: Launch) -> bool:
         raise SpecError(f"spec {spec.name!r}: must_fit raised {describe(error)}") from error
 
 
-def _request(found: Found, check: str, case: Case) -> dict[str, Any]:
+def _request(found: FoundSpec, check: str, case: Case) -> dict[str, Any]:
     request = Request(
         spec=found.reference,
         kernel=found.spec.name,
@@ -188,7 +190,7 @@ def _request(found: Found, check: str, case: Case) -> dict[str, Any]:
     return plain
 
 
-def _blame(lost: Lost) -> Findings:
+def _blame(lost: Lost) -> CheckResult:
     """A child that died or hung over a case, as what was found of that case."""
     if isinstance(lost, Died):
         outcome = Outcome.CRASHED
@@ -200,10 +202,12 @@ def _blame(lost: Lost) -> Findings:
         f"{'printed' if not place else '':<10}{word}" for place, word in enumerate(lost.words)
     )
     summary = f"the launch {outcome}: the process {lost}"
-    return Findings(outcome=outcome, findings=(Finding(summary=summary, lines=words, facts=facts),))
+    return CheckResult(
+        outcome=outcome, findings=(Finding(summary=summary, lines=words, facts=facts),)
+    )
 
 
-def answer(request: dict[str, Any], lane: Lane, known: Sequence[Found] = ()) -> dict[str, Any]:
+def answer(request: dict[str, Any], lane: Lane, known: Sequence[FoundSpec] = ()) -> dict[str, Any]:
     """Judge one requested case in this process: {"findings", "usable"}, the latter of the lane after it.
 
     The kernel is among `known`, or where the request says.
@@ -222,7 +226,7 @@ def answer(request: dict[str, Any], lane: Lane, known: Sequence[Found] = ()) -> 
     return {"findings": msgspec.to_builtins(findings, enc_hook=str), "usable": usable}
 
 
-def _known(asked: Request, known: Sequence[Found]) -> Found | None:
+def _known(asked: Request, known: Sequence[FoundSpec]) -> FoundSpec | None:
     wanted = (asked.spec, asked.kernel, asked.fault, asked.runs)
     for found in known:
         spec = found.spec

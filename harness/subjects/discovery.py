@@ -43,7 +43,7 @@ _FORMERLY = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Found:
+class FoundSpec:
     """A spec and where it is: `reference` is what `--spec` takes, and what a record names.
 
     `fault` names what was planted in it, None for the spec as it is declared.
@@ -56,27 +56,27 @@ class Found:
     fault: str | None = None
     mistakes: tuple[str, ...] = ()
 
-    def with_runs(self, runs: int) -> Found:
+    def with_runs(self, runs: int) -> FoundSpec:
         """The same, its reproducibility judged over `runs` runs; SpecError below 2."""
         claim = dataclasses.replace(self.spec.reproducible, runs=runs)
         return dataclasses.replace(self, spec=dataclasses.replace(self.spec, reproducible=claim))
 
 
-def find(references: Sequence[str] = (), kernels: Iterable[str] = ()) -> tuple[Found, ...]:
+def find(references: Sequence[str] = (), kernels: Iterable[str] = ()) -> tuple[FoundSpec, ...]:
     """The specs that `locate` finds; SpecError with every mistake of those that are not sound."""
     found = locate(references, kernels)
     require_sound(found)
     return found
 
 
-def require_sound(found: Iterable[Found]) -> None:
+def require_sound(found: Iterable[FoundSpec]) -> None:
     """SpecError that tells every mistake of each of `found`, if there are any."""
     told = [describe_mistakes(item) for item in found if item.mistakes]
     if told:
         raise SpecError("\n".join(told))
 
 
-def describe_mistakes(found: Found) -> str:
+def describe_mistakes(found: FoundSpec) -> str:
     """What is wrong with a spec: one line where it is one mistake, a paragraph otherwise."""
     where = f"spec {found.spec.name!r} ({found.reference})"
     if len(found.mistakes) == 1:
@@ -84,7 +84,7 @@ def describe_mistakes(found: Found) -> str:
     return "\n  ".join([f"{where} has {len(found.mistakes)} mistakes:", *found.mistakes])
 
 
-def locate(references: Sequence[str] = (), kernels: Iterable[str] = ()) -> tuple[Found, ...]:
+def locate(references: Sequence[str] = (), kernels: Iterable[str] = ()) -> tuple[FoundSpec, ...]:
     """The specs of `references` (the built-in ones where none are given), sorted by name, sound or not.
 
     `kernels` narrows to those names. Raises UsageError for a reference that cannot be imported or holds
@@ -93,7 +93,7 @@ def locate(references: Sequence[str] = (), kernels: Iterable[str] = ()) -> tuple
     """
     wanted = set(kernels)
     found = [item for reference in references or (BUILT_IN,) for item in load(reference)]
-    by_name: dict[str, Found] = {}
+    by_name: dict[str, FoundSpec] = {}
     for item in found:
         earlier = by_name.setdefault(str(item.spec.name), item)
         if earlier.spec is not item.spec and (not wanted or item.spec.name in wanted):
@@ -108,7 +108,7 @@ def locate(references: Sequence[str] = (), kernels: Iterable[str] = ()) -> tuple
     return tuple(by_name[name] for name in sorted(wanted or by_name))
 
 
-def load(reference: str) -> list[Found]:
+def load(reference: str) -> list[FoundSpec]:
     """The specs of one reference: a module, `module:NAME`, or a path to a Python file (also `:NAME`)."""
     target, _, attribute = reference.partition(":")
     if target == BUILT_IN and not attribute:
@@ -133,9 +133,11 @@ def load(reference: str) -> list[Found]:
     return [_make_found(spec, target, module) for spec in declared]
 
 
-def _make_found(spec: KernelSpec, reference: str, module: ModuleType) -> Found:
+def _make_found(spec: KernelSpec, reference: str, module: ModuleType) -> FoundSpec:
     home = _home(spec, module)
-    return Found(spec=spec, reference=reference, module=home, mistakes=find_mistakes(spec, CHECKS))
+    return FoundSpec(
+        spec=spec, reference=reference, module=home, mistakes=find_mistakes(spec, CHECKS)
+    )
 
 
 @contextlib.contextmanager
@@ -256,7 +258,7 @@ def import_file(name: str, path: Path, *, package: bool = False) -> ModuleType:
     return module
 
 
-def _load_built_in() -> list[Found]:
+def _load_built_in() -> list[FoundSpec]:
     """Every spec in `bitproof.kernels`, whatever folder of it declares it."""
     package = importlib.import_module(BUILT_IN)
     found = []

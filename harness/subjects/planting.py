@@ -23,11 +23,11 @@ from types import ModuleType
 
 from bitproof.harness.errors import BitproofError, SpecError, UsageError, one_line
 from bitproof.harness.spec import Fault, KernelSpec, find_mistakes
-from bitproof.harness.subjects.discovery import BUILT_IN, Found, import_file, require_sound
+from bitproof.harness.subjects.discovery import BUILT_IN, FoundSpec, import_file, require_sound
 from bitproof.harness.vocabulary import CHECKS
 
 
-def with_fault(found: Found, name: str | None) -> Found:
+def with_fault(found: FoundSpec, name: str | None) -> FoundSpec:
     """`found` with the fault of that name planted, as it is for None.
 
     Raises UsageError for a name that its spec does not declare, and what `plant` raises.
@@ -41,7 +41,7 @@ def with_fault(found: Found, name: str | None) -> Found:
     return dataclasses.replace(found, spec=plant(found, faults[name]), fault=name)
 
 
-def plant(found: Found, fault: Fault) -> KernelSpec:
+def plant(found: FoundSpec, fault: Fault) -> KernelSpec:
     """`found`'s spec with `fault` planted.
 
     Raises SpecError when the edit does not apply exactly once within the part it names, or when what it

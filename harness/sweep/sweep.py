@@ -24,7 +24,7 @@ from bitproof.harness.case import Launch
 from bitproof.harness.errors import SpecError, UsageError
 from bitproof.harness.lanes.base import Lane, LaunchFailed
 from bitproof.harness.spec import Elementwise, KernelSpec
-from bitproof.harness.subjects.discovery import Found
+from bitproof.harness.subjects.discovery import FoundSpec
 from bitproof.harness.sweep.census import FIRST, Census, Wrong
 from bitproof.oracles import formats
 from bitproof.oracles.breakpoints import breakpoints
@@ -98,7 +98,7 @@ def expected(elementwise: Elementwise) -> Rows:
 
 
 def sweep(
-    found: Found,
+    found: FoundSpec,
     lane: Lane,
     *,
     low: int = 0,

@@ -24,7 +24,7 @@ from bitproof.harness.lowering import compile
 from bitproof.harness.lowering.findings import Reading
 from bitproof.harness.report import files, records
 from bitproof.harness.search import journal
-from bitproof.harness.subjects.discovery import Found
+from bitproof.harness.subjects.discovery import FoundSpec
 from bitproof.plugin import CHECKOUT, PROPERTIES
 
 pytest_plugins = "pytester"
@@ -380,7 +380,7 @@ def test_code_that_nothing_was_read_of_fails_the_nightly_run(
     assert (entry["check"], entry["outcome"]) == ("lowering for sm_80", "not demonstrated")
 
 
-def _nothing_compiled(found: Found, target: str) -> Reading:
+def _nothing_compiled(found: FoundSpec, target: str) -> Reading:
     return Reading(kernel=found.spec.name, target=target, triton="0.0")
 
 
@@ -389,7 +389,7 @@ def test_a_specs_mistake_is_one_sentence_where_other_targets_code_is_read(
 ) -> None:
     """As in every other property: no traceback."""
 
-    def mistaken(found: Found, target: str) -> Reading:
+    def mistaken(found: FoundSpec, target: str) -> Reading:
         raise SpecError(f"spec {found.spec.name!r}: its cases cannot be drawn")
 
     environment.setattr(compile, "reading", mistaken)

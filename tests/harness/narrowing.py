@@ -10,7 +10,7 @@ from torch import Tensor
 
 from bitproof.harness.case import Launch
 from bitproof.harness.spec import Bitwise, Elementwise, Fault, Params, Tensors
-from bitproof.harness.subjects.discovery import Found
+from bitproof.harness.subjects.discovery import FoundSpec
 from bitproof.oracles import formats, rounding
 from tests.harness import plain
 
@@ -77,9 +77,9 @@ SPEC = dataclasses.replace(
 )
 
 
-def found(**changes: Any) -> Found:
+def found(**changes: Any) -> FoundSpec:
     """SPEC with some fields exchanged, where the command line would find it."""
     import sys
 
     spec = dataclasses.replace(SPEC, **changes)
-    return Found(spec=spec, reference=__file__, module=sys.modules[__name__])
+    return FoundSpec(spec=spec, reference=__file__, module=sys.modules[__name__])

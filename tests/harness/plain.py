@@ -17,7 +17,7 @@ from bitproof.harness.bounds import exact_bits
 from bitproof.harness.case import Inputs, Launch
 from bitproof.harness.lanes.arena import Arena
 from bitproof.harness.lanes.base import Launched, Variation, call
-from bitproof.harness.outcomes import Findings
+from bitproof.harness.outcomes import CheckResult
 from bitproof.harness.spec import Bitwise, Fault, KernelSpec
 from bitproof.oracles import formats
 
@@ -118,7 +118,7 @@ def variant(**changes: Any) -> KernelSpec:
 CASE = RowsCase(rows=2, columns=3, seed=1)
 
 
-def checked(check: str, spec: KernelSpec, case: RowsCase = CASE) -> Findings:
+def checked(check: str, spec: KernelSpec, case: RowsCase = CASE) -> CheckResult:
     """What `check` finds in `spec` on `case`, on the plain lane."""
     lane = PlainLane()
     return checks.run(check, spec, cases.build(case, lane.device), lane)

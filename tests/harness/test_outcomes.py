@@ -17,7 +17,7 @@ from bitproof.harness.errors import (
     causes,
     one_line,
 )
-from bitproof.harness.outcomes import Finding, Findings, Outcome, classify, judged
+from bitproof.harness.outcomes import CheckResult, Finding, Outcome, classify, judged
 
 
 class OutOfResources(Exception):
@@ -162,8 +162,8 @@ def test_findings_are_worded_with_their_details_indented() -> None:
     assert findings.outcome is Outcome.FAILED
     assert findings.text == "one\n  a\n  b\ntwo"
     assert findings.measures == {"worst": 2.0}
-    assert judged([]) == Findings(outcome=Outcome.PASSED)
-    assert Findings(outcome=Outcome.REFUSED, reason="why").text == "why"
+    assert judged([]) == CheckResult(outcome=Outcome.PASSED)
+    assert CheckResult(outcome=Outcome.REFUSED, reason="why").text == "why"
 
 
 def test_error_texts_fit_on_a_line() -> None:

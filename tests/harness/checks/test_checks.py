@@ -16,7 +16,7 @@ from bitproof.harness import checks
 from bitproof.harness.bounds import exact_bits
 from bitproof.harness.data import bits
 from bitproof.harness.errors import EnvironmentUnfit, Refused, SpecError, Unsupported, UsageError
-from bitproof.harness.outcomes import Findings, Outcome
+from bitproof.harness.outcomes import CheckResult, Outcome
 from bitproof.harness.spec import Bitwise, Limit, Params, Tensors
 from bitproof.harness.vocabulary import CHECKS
 from tests.harness.erring import alone, kernel, negated
@@ -177,7 +177,7 @@ def test_a_limit_of_the_lane_is_unsupported_there_alone() -> None:
     """A declared limit answers for its check on its lane, with its reason."""
     limit = Limit(lane="interpreter", check="memory", because="no bands", reproduction="tests/x.py")
     spec = variant(limits=(limit,))
-    assert checked("memory", spec) == Findings(outcome=Outcome.UNSUPPORTED, reason="no bands")
+    assert checked("memory", spec) == CheckResult(outcome=Outcome.UNSUPPORTED, reason="no bands")
     assert checked("agreement", spec).outcome is Outcome.PASSED
     elsewhere = PlainLane(name="cuda")
     inputs = cases.build(CASE, elsewhere.device)

@@ -14,7 +14,7 @@ import pytest
 from bitproof.harness import checks, vocabulary
 from bitproof.harness.checks.declaration import Check
 from bitproof.harness.errors import UsageError
-from bitproof.harness.outcomes import Finding, Findings, Outcome, judged
+from bitproof.harness.outcomes import CheckResult, Finding, Outcome, judged
 from bitproof.harness.search import falsify
 from tests.harness.plain import CASE, PlainLane, checked, variant
 
@@ -67,7 +67,7 @@ def test_a_check_words_what_passing_lacks_where_it_saw_nothing(
     module = types.ModuleType("bitproof.harness.checks.rows")
     module.CHECK = Check(  # type: ignore[attr-defined]
         name="rows",
-        judge=lambda spec, inputs, lane: Findings(outcome=Outcome.PASSED, counts={"seen": 0}),
+        judge=lambda spec, inputs, lane: CheckResult(outcome=Outcome.PASSED, counts={"seen": 0}),
         launches=lambda spec: 1,
         idle="no case had a hundred rows",
     )
@@ -80,13 +80,13 @@ def test_a_check_words_what_passing_lacks_where_it_saw_nothing(
 
 NEW_CHECK = """
 from bitproof.harness.checks.declaration import Check
-from bitproof.harness.outcomes import Finding, Findings, Outcome, judged
+from bitproof.harness.outcomes import Finding, CheckResult, Outcome, judged
 
 
 def check(spec, inputs, lane):
     rows = len(inputs.tensors["x"])
     found = [Finding(summary=f"{rows} rows are too many")] if rows > 6 else []
-    return Findings(outcome=judged(found).outcome, findings=tuple(found), counts={"odd": rows % 2})
+    return CheckResult(outcome=judged(found).outcome, findings=tuple(found), counts={"odd": rows % 2})
 
 
 CHECK = Check(
@@ -98,11 +98,11 @@ CHECK = Check(
 )
 """
 NEW_PROPERTY = """
-from bitproof.harness.subjects.discovery import Found
+from bitproof.harness.subjects.discovery import FoundSpec
 from bitproof.suite import Judge
 
 
-def test_rows(judge: Judge, kernel: Found) -> None:
+def test_rows(judge: Judge, kernel: FoundSpec) -> None:
     judge("rows", kernel)
 """
 ITS_SPECS = """

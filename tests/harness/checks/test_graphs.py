@@ -20,10 +20,10 @@ from bitproof.harness.case import Inputs
 from bitproof.harness.checks import graphs as check
 from bitproof.harness.errors import Unsupported
 from bitproof.harness.lanes.base import Uncapturable
-from bitproof.harness.outcomes import Findings, Outcome
+from bitproof.harness.outcomes import CheckResult, Outcome
 from bitproof.harness.search import falsify
 from bitproof.harness.spec import Bitwise, Fault, KernelSpec
-from bitproof.harness.subjects.discovery import Found, find
+from bitproof.harness.subjects.discovery import FoundSpec, find
 from bitproof.harness.subjects.planting import plant
 from tests.harness import capturing
 from tests.harness.capturing import FAULTS
@@ -58,7 +58,7 @@ class RecordingLane(PlainLane):
         return Recorded(captured=inputs, gives=self.gives)
 
 
-def _judged(gives: Replay | Exception, case: RowsCase = CASE, **changes: Any) -> Findings:
+def _judged(gives: Replay | Exception, case: RowsCase = CASE, **changes: Any) -> CheckResult:
     lane = RecordingLane(gives=gives)
     return check.check(variant(capturable=True, **changes), cases.build(case, lane.device), lane)
 
@@ -163,7 +163,7 @@ def test_the_interpreter_records_nothing() -> None:
 
 
 def _found(fault: Fault | None = None) -> KernelSpec:
-    found: Found = find([CAPTURING])[0]
+    found: FoundSpec = find([CAPTURING])[0]
     return found.spec if fault is None else plant(found, fault)
 
 

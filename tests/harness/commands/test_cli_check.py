@@ -13,7 +13,7 @@ from safetensors.torch import save_file
 from bitproof.harness import lanes
 from bitproof.harness.commands import check
 from bitproof.harness.outcomes import Outcome
-from bitproof.harness.subjects.discovery import Found
+from bitproof.harness.subjects.discovery import FoundSpec
 from tests.harness import plain
 from tests.harness.command_line import FEW, PAIR, Bitproof, record_of, refused
 
@@ -170,7 +170,7 @@ def test_check_of_a_fault_ends_with_whether_it_was_caught(
 
 def test_a_fault_that_its_check_misses_falls_short() -> None:
     """Status 1 where the named check passed, 2 where it could not judge, whatever other checks found."""
-    found = Found(
+    found = FoundSpec(
         spec=plain.SPEC, reference="tests.harness.plain", module=plain, fault=plain.FAULTS[0].name
     )
     named = plain.FAULTS[0].caught_by
@@ -193,7 +193,7 @@ def test_a_fault_of_cards_is_to_be_caught_by_another_targets_code_as_well() -> N
         plain.FAULTS[0], lanes=("cuda",), because="the interpreter has no such instruction"
     )
     spec = plain.variant(faults=(fault, *plain.FAULTS[1:]))
-    found = Found(spec=spec, reference="tests.harness.plain", module=plain, fault=fault.name)
+    found = FoundSpec(spec=spec, reference="tests.harness.plain", module=plain, fault=fault.name)
 
     def told(lane: str) -> tuple[str, int]:
         here = plain.PlainLane(name=lane)

@@ -15,7 +15,7 @@ from bitproof.harness.case import Inputs
 from bitproof.harness.compiling import compiler
 from bitproof.harness.compiling.launch import KernelLaunch
 from bitproof.harness.lanes.interpreter.lane import InterpreterLane
-from bitproof.harness.outcomes import Findings, Outcome
+from bitproof.harness.outcomes import CheckResult, Outcome
 from tests.harness.plain import variant
 
 FACTOR = tl.constexpr(2.0)
@@ -90,7 +90,7 @@ def divide(x, y, n, BLOCK: tl.constexpr):
     tl.store(y + i, 2 * tl.load(x + j).to(tl.float32) + 0 * tl.zeros((BLOCK / 1,), tl.float32))
 
 
-def judge(kernel: Any) -> Findings:
+def judge(kernel: Any) -> CheckResult:
     """What agreement makes of a launcher of `kernel` on four ones."""
 
     def run(tensors: Any, params: Any) -> dict[str, torch.Tensor]:

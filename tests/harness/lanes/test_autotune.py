@@ -18,7 +18,7 @@ from bitproof.harness.exercised import collecting, describe_configurations
 from bitproof.harness.lanes.autotune import configured
 from bitproof.harness.lanes.base import Variation
 from bitproof.harness.lanes.interpreter.lane import InterpreterLane
-from bitproof.harness.outcomes import Findings, Outcome
+from bitproof.harness.outcomes import CheckResult, Outcome
 from bitproof.harness.report import summary
 from bitproof.harness.search import falsify
 from bitproof.harness.spec import KernelSpec, Params, Tensors
@@ -60,7 +60,7 @@ def _spec(kernel: Any, **changes: Any) -> KernelSpec:
     return plain.variant(run=run, **changes)
 
 
-def _checked(check: str, spec: KernelSpec, config: int = 0) -> Findings:
+def _checked(check: str, spec: KernelSpec, config: int = 0) -> CheckResult:
     return checks.run(check, spec, dataclasses.replace(X, launch=Launch(config=config)), LANE)
 
 

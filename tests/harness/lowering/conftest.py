@@ -9,7 +9,7 @@ import pytest
 
 from bitproof.harness.lowering import compile
 from bitproof.harness.lowering.findings import Reading
-from bitproof.harness.subjects.discovery import Found, find
+from bitproof.harness.subjects.discovery import FoundSpec, find
 
 KERNELS = Path(__file__).parent / "hazards.py"
 
@@ -17,13 +17,13 @@ Read = Callable[[str, str], Reading]
 
 
 @pytest.fixture(scope="session")
-def kernel() -> Callable[[str], Found]:
+def kernel() -> Callable[[str], FoundSpec]:
     """`kernel(name)`: a kernel of `hazards`."""
     return lambda name: find([str(KERNELS)], [name])[0]
 
 
 @pytest.fixture(scope="session")
-def read(kernel: Callable[[str], Found], tmp_path_factory: pytest.TempPathFactory) -> Read:
+def read(kernel: Callable[[str], FoundSpec], tmp_path_factory: pytest.TempPathFactory) -> Read:
     """`read(name, target)`: the reading of a kernel of `hazards`, made afresh in this run."""
     folder = tmp_path_factory.mktemp("lowering")
     made: dict[tuple[str, str], Reading] = {}

@@ -21,7 +21,7 @@ from bitproof.harness.lowering import compile, report
 from bitproof.harness.lowering.findings import Reading
 from bitproof.harness.lowering.specialisations import choose_covering
 from bitproof.harness.outcomes import Outcome
-from bitproof.harness.subjects.discovery import Found, find
+from bitproof.harness.subjects.discovery import FoundSpec, find
 from bitproof.harness.targets import architectures as targets
 from tests.harness.lowering.conftest import KERNELS
 
@@ -38,7 +38,7 @@ def test_a_compiler_that_dies_has_refused(read: Read) -> None:
 
 
 def test_a_reading_is_kept_until_its_sources_change(
-    kernel: Callable[[str], Found],
+    kernel: Callable[[str], FoundSpec],
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
 ) -> None:
@@ -49,7 +49,7 @@ def test_a_reading_is_kept_until_its_sources_change(
         def __init__(self, target: str) -> None:
             self.target = target
 
-        def read(self, found: Found) -> Reading:
+        def read(self, found: FoundSpec) -> Reading:
             asked.append((self.target, found.fault))
             return Reading(kernel=found.spec.name, target=self.target, triton="0")
 
@@ -87,7 +87,7 @@ def test_a_reading_follows_the_sources_of_other_folders_too(
 
 
 def test_readings_come_in_the_order_asked(
-    kernel: Callable[[str], Found],
+    kernel: Callable[[str], FoundSpec],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Whatever order the workers finish in."""
@@ -108,7 +108,7 @@ def test_readings_come_in_the_order_asked(
 
 
 def test_workers_read_side_by_side_and_end_with_their_target(
-    kernel: Callable[[str], Found],
+    kernel: Callable[[str], FoundSpec],
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
 ) -> None:
@@ -116,7 +116,7 @@ def test_workers_read_side_by_side_and_end_with_their_target(
     together = threading.Barrier(2, timeout=60)
     ended: list[str] = []
 
-    def read(worker: Any, found: Found) -> Reading:
+    def read(worker: Any, found: FoundSpec) -> Reading:
         together.wait()
         return Reading(kernel=found.spec.name, target=worker.target, triton="0")
 
@@ -151,7 +151,7 @@ SPECS = [adds] + [dataclasses.replace(adds, name=run.__name__, run=run) for run 
 
 
 @pytest.fixture
-def sick(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Found]:
+def sick(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], FoundSpec]:
     """`sick(name)`: a kernel that is well or not, with ten seconds for a reading."""
     monkeypatch.setattr(compile, "FOLDER", tmp_path)
     monkeypatch.setattr(compile, "LIMIT", 10.0)
@@ -160,7 +160,7 @@ def sick(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Fou
     return lambda name: find([str(path)], [name])[0]
 
 
-def test_a_reading_that_hangs_is_given_up(sick: Callable[[str], Found]) -> None:
+def test_a_reading_that_hangs_is_given_up(sick: Callable[[str], FoundSpec]) -> None:
     """It is an outcome in one sentence, is not kept, and the other readings are made."""
     wanted = [(sick("hangs"), "sm_90"), (sick("adds"), "sm_90"), (sick("leaves"), "sm_90")]
     hung, read, left = compile.readings(wanted)
@@ -176,7 +176,7 @@ def test_a_reading_that_hangs_is_given_up(sick: Callable[[str], Found]) -> None:
 
 
 def test_an_interrupted_run_waits_for_no_reading(
-    sick: Callable[[str], Found], monkeypatch: pytest.MonkeyPatch
+    sick: Callable[[str], FoundSpec], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever their limit: the processes that read are killed."""
     here = threading.get_ident()
@@ -190,7 +190,7 @@ def test_an_interrupted_run_waits_for_no_reading(
 
 
 def test_a_worker_that_cannot_start_is_one_sentence(
-    kernel: Callable[[str], Found], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    kernel: Callable[[str], FoundSpec], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """No kernel is to blame for it."""
     (tmp_path / "torch.py").write_text("raise SystemExit('no such library')")

@@ -10,7 +10,7 @@ import pytest
 from bitproof.harness.lowering import compile, report
 from bitproof.harness.lowering.findings import Reading, Refusal
 from bitproof.harness.outcomes import Outcome
-from bitproof.harness.subjects.discovery import Found, find
+from bitproof.harness.subjects.discovery import FoundSpec, find
 from bitproof.harness.subjects.planting import with_fault
 
 Read = Callable[..., Reading]
@@ -32,7 +32,7 @@ SUPPORTING = [found for found in find() if found.spec.lowering.supports]
 
 
 @pytest.mark.parametrize("found", SUPPORTING, ids=lambda found: found.spec.name)
-def test_a_refusal_of_sm_90_is_heard_of(found: Found) -> None:
+def test_a_refusal_of_sm_90_is_heard_of(found: FoundSpec) -> None:
     """A kernel that says what must compile says so of sm_90."""
     assert _refused(found, "sm_90") is Outcome.FAILED
 
@@ -52,7 +52,7 @@ def test_sm_80_may_refuse_e4m3_alone(name: str, outcome: Outcome) -> None:
     assert _refused(find([], [name])[0], "sm_80") is outcome
 
 
-def _refused(found: Found, target: str) -> Outcome:
+def _refused(found: FoundSpec, target: str) -> Outcome:
     """The verdict on a compiler that refuses a kernel."""
     refusal = Refusal(sentence="no", variants=1, first="")
     reading = Reading(kernel=found.spec.name, target=target, triton="0", refusals=(refusal,))

@@ -15,7 +15,7 @@ from bitproof.harness.lowering.rules import table as rules
 from bitproof.harness.lowering.rules.evidence import Subject
 from bitproof.harness.outcomes import Outcome
 from bitproof.harness.spec import Accepted, Lowering
-from bitproof.harness.subjects.discovery import Found
+from bitproof.harness.subjects.discovery import FoundSpec
 from bitproof.harness.targets.hazards import HAZARDS
 from tests.harness.lowering.hazards import PAIRS
 
@@ -81,7 +81,7 @@ def test_a_refusal_is_one_sentence(read: Read) -> None:
 
 
 def test_a_refusal_of_a_supported_target_falls_short(
-    read: Read, kernel: Callable[[str], Found]
+    read: Read, kernel: Callable[[str], FoundSpec]
 ) -> None:
     """What a spec supports must compile; what it does not name may be refused."""
     reading, spec = read("fp32_to_e4m3", "sm_80"), kernel("fp32_to_e4m3").spec
@@ -91,7 +91,7 @@ def test_a_refusal_of_a_supported_target_falls_short(
 
 
 def test_a_kernel_for_some_targets_alone_is_unsupported_on_others(
-    kernel: Callable[[str], Found],
+    kernel: Callable[[str], FoundSpec],
 ) -> None:
     """Nothing is read there, and the run's summary says why; elsewhere, and by default, it is read."""
     spec = kernel("adds").spec
@@ -105,7 +105,9 @@ def test_a_kernel_for_some_targets_alone_is_unsupported_on_others(
     assert entry.reasons == ["adds is for sm_90 alone"]
 
 
-def test_an_accepted_hazard_no_longer_counts(read: Read, kernel: Callable[[str], Found]) -> None:
+def test_an_accepted_hazard_no_longer_counts(
+    read: Read, kernel: Callable[[str], FoundSpec]
+) -> None:
     """A hazard that the spec accepts, for this target or for all, is told apart with its reason."""
     reading, spec = read("divides", "sm_90"), kernel("divides").spec
     assert report.judge(reading, spec).outcome is Outcome.FAILED
@@ -124,7 +126,7 @@ def test_an_accepted_hazard_no_longer_counts(read: Read, kernel: Callable[[str],
 
 
 def test_of_a_conversion_so_many_wrong_inputs_are_accepted_and_no_more(
-    read: Read, kernel: Callable[[str], Found]
+    read: Read, kernel: Callable[[str], FoundSpec]
 ) -> None:
     """One wrong input more than declared, or another conversion, is not declared."""
     reading, spec = read("e5m2_to_bf16", "sm_90"), kernel("e5m2_to_bf16").spec
@@ -140,7 +142,7 @@ def test_of_a_conversion_so_many_wrong_inputs_are_accepted_and_no_more(
 
 
 def test_what_no_rule_understands_is_never_clean(
-    read: Read, kernel: Callable[[str], Found]
+    read: Read, kernel: Callable[[str], FoundSpec]
 ) -> None:
     """A kernel with assembly of its own is not analysed: neither clean nor a hazard."""
     judged = report.judge(read("has_assembly", "sm_90"), kernel("has_assembly").spec)
@@ -159,7 +161,7 @@ def test_every_configuration_of_an_autotuner_is_read(read: Read) -> None:
     assert (reading.reached, reading.compiled, reading.uncompiled) == (3, 3, 0)
 
 
-def test_a_store_of_poison_is_uninitialised(kernel: Callable[[str], Found]) -> None:
+def test_a_store_of_poison_is_uninitialised(kernel: Callable[[str], FoundSpec]) -> None:
     """In LLVM IR what was never written has a name of its own."""
     store = "call void @llvm.amdgcn.raw.ptr.buffer.store.f32(float {}, ptr addrspace(8) %1, i32 %2)"
     found = {}
@@ -196,7 +198,7 @@ def test_a_kernel_that_does_not_fit_is_refused(read: Read) -> None:
 
 
 def test_a_kernel_that_compiled_nothing_is_not_clean(
-    read: Read, kernel: Callable[[str], Found]
+    read: Read, kernel: Callable[[str], FoundSpec]
 ) -> None:
     """A launcher that launches nothing demonstrates nothing."""
     judged = report.judge(read("launches_nothing", "sm_90"), kernel("launches_nothing").spec)
@@ -204,7 +206,7 @@ def test_a_kernel_that_compiled_nothing_is_not_clean(
 
 
 def test_what_a_launcher_raises_over_its_missing_result_is_said(
-    read: Read, kernel: Callable[[str], Found]
+    read: Read, kernel: Callable[[str], FoundSpec]
 ) -> None:
     """Nothing is computed, which a launcher may not bear; what it had compiled is read all the same."""
     reading = read("needs_its_result", "sm_90")

@@ -197,7 +197,7 @@ def test_worst_distance_is_in_units_of_the_bound() -> None:
 
 
 def test_every_output_is_compared() -> None:
-    """Findings come in the order of names, one for each output that is wrong or missing."""
+    """CheckResult come in the order of names, one for each output that is wrong or missing."""
     answers = {name: np.zeros(1, np.float32) for name in "abc"}
     spec = _spec(answers, a=exact_bits(), b=exact_bits(), c=exact_bits())
     outputs = {"c": torch.ones(1), "a": torch.ones(1)}

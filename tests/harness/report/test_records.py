@@ -16,15 +16,15 @@ import torch
 from bitproof.harness import case as cases
 from bitproof.harness.case import Inputs
 from bitproof.harness.errors import EnvironmentUnfit, UsageError
-from bitproof.harness.outcomes import Finding, Findings, Outcome
+from bitproof.harness.outcomes import CheckResult, Finding, Outcome
 from bitproof.harness.report import records
 from bitproof.harness.report.records import Captured
-from bitproof.harness.subjects.discovery import Found
+from bitproof.harness.subjects.discovery import FoundSpec
 from tests.harness import plain
 
-FOUND = Found(spec=plain.SPEC, reference="tests.harness.plain", module=plain)
+FOUND = FoundSpec(spec=plain.SPEC, reference="tests.harness.plain", module=plain)
 INPUTS = cases.build(plain.CASE, torch.device("cpu"))
-FINDINGS = Findings(
+FINDINGS = CheckResult(
     outcome=Outcome.FAILED,
     findings=(
         Finding(

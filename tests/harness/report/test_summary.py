@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from bitproof.harness.case import Inputs, Launch
-from bitproof.harness.outcomes import Finding, Findings, Outcome
+from bitproof.harness.outcomes import CheckResult, Finding, Outcome
 from bitproof.harness.report import failure, records, summary
 from bitproof.harness.report.summary import Entry
 from bitproof.harness.search.falsify import SearchResult
-from bitproof.harness.subjects.discovery import Found
+from bitproof.harness.subjects.discovery import FoundSpec
 from tests.harness import plain
 
 
@@ -56,7 +56,7 @@ def test_lines_sum_up_each_kernel() -> None:
     entries = [
         _search(kernel="other", seconds=0.5).entry(),
         _search(check="reproducibility", counts=control).entry(),
-        _search(findings=Findings(outcome=Outcome.FAILED)).entry(),
+        _search(findings=CheckResult(outcome=Outcome.FAILED)).entry(),
     ]
     expected = [
         "other: agreement 10 in 0.5 s",
@@ -129,8 +129,8 @@ def test_the_file_is_sorted_strict_json(tmp_path: Path) -> None:
     assert {"python", "torch", "triton", "numpy", "machine"} <= set(read["versions"])
 
 
-FOUND = Found(spec=plain.SPEC, reference="tests.harness.plain", module=plain)
-FINDINGS = Findings(
+FOUND = FoundSpec(spec=plain.SPEC, reference="tests.harness.plain", module=plain)
+FINDINGS = CheckResult(
     outcome=Outcome.FAILED, findings=(Finding(summary="y[0] is 1, expected 2", lines=("got 1",)),)
 )
 

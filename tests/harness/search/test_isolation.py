@@ -12,12 +12,12 @@ import pytest
 from bitproof.harness import case as cases
 from bitproof.harness import checks
 from bitproof.harness.errors import EnvironmentUnfit, SpecError
-from bitproof.harness.outcomes import Findings, Outcome
+from bitproof.harness.outcomes import CheckResult, Outcome
 from bitproof.harness.report import records
 from bitproof.harness.search import journal
 from bitproof.harness.search.isolation import Careful
 from bitproof.harness.search.journal import Journal
-from bitproof.harness.subjects.discovery import Found, find
+from bitproof.harness.subjects.discovery import FoundSpec, find
 from bitproof.harness.subjects.planting import with_fault
 from tests.harness.conftest import Write
 from tests.harness.plain import PlainLane, RowsCase
@@ -118,14 +118,14 @@ def careful() -> Iterator[Careful]:
 
 
 @pytest.fixture
-def spec(write: Write) -> Callable[[str], Found]:
+def spec(write: Write) -> Callable[[str], FoundSpec]:
     """`spec(name)`: one of SPECS, in a file that the child can find as well."""
     path = write("isolated_specs.py", SPECS)
     return lambda name: find([str(path)], [name])[0]
 
 
 def test_a_child_judges_as_this_process_does(
-    careful: Careful, spec: Callable[[str], Found]
+    careful: Careful, spec: Callable[[str], FoundSpec]
 ) -> None:
     """Passed and failed alike, with measures; what a kernel prints is no answer."""
     inputs, findings = careful(spec("prints"), "agreement", RowsCase(rows=3))
@@ -137,7 +137,7 @@ def test_a_child_judges_as_this_process_does(
     assert findings.text == "the launch raised ValueError: no"
 
 
-def test_a_death_costs_one_case(careful: Careful, spec: Callable[[str], Found]) -> None:
+def test_a_death_costs_one_case(careful: Careful, spec: Callable[[str], FoundSpec]) -> None:
     """How it ended and its last words are told, and the next case is judged by a new child."""
     for name, how, words in (
         ("dies", "ended with exit code 7", ""),
@@ -153,13 +153,13 @@ def test_a_death_costs_one_case(careful: Careful, spec: Callable[[str], Found]) 
         assert careful(found, "agreement", RowsCase(rows=3))[1].outcome is Outcome.PASSED
 
 
-def test_a_launcher_that_leaves_python_has_raised(spec: Callable[[str], Found]) -> None:
+def test_a_launcher_that_leaves_python_has_raised(spec: Callable[[str], FoundSpec]) -> None:
     """`sys.exit` ends no process here, neither."""
     _, findings = Careful(lane=PlainLane())(spec("leaves"), "agreement", RowsCase(rows=2))
     assert findings.text == "the launch raised SystemExit: enough"
 
 
-def test_a_copy_of_this_process_judges_and_dies_alike(spec: Callable[[str], Found]) -> None:
+def test_a_copy_of_this_process_judges_and_dies_alike(spec: Callable[[str], FoundSpec]) -> None:
     """It keeps what is warm here from case to case, and needs no file to find its kernel by."""
     found = dataclasses.replace(spec("dies"), reference="nowhere")
     judge = Careful.on(PlainLane(), known=[found])
@@ -168,7 +168,7 @@ def test_a_copy_of_this_process_judges_and_dies_alike(spec: Callable[[str], Foun
     judge.close()
 
 
-def test_want_of_memory_is_asked_about_twice(spec: Callable[[str], Found]) -> None:
+def test_want_of_memory_is_asked_about_twice(spec: Callable[[str], FoundSpec]) -> None:
     """In a fresh process the second time; where the spec says that it must fit, the kernel failed."""
     once, always = spec("wants_once"), spec("wants")
     bound = dataclasses.replace(always.spec, name="bound", must_fit=lambda launch: True)
@@ -197,7 +197,7 @@ def test_a_planted_fault_is_planted_in_the_child(careful: Careful) -> None:
 
 
 def test_a_child_that_cannot_start_blames_no_kernel(
-    spec: Callable[[str], Found], monkeypatch: pytest.MonkeyPatch
+    spec: Callable[[str], FoundSpec], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One sentence with what it said."""
     found = spec("prints")
@@ -210,7 +210,7 @@ def test_a_child_that_cannot_start_blames_no_kernel(
 
 
 def test_a_broken_device_is_blamed_on_the_case_that_broke_it(
-    careful: Careful, spec: Callable[[str], Found]
+    careful: Careful, spec: Callable[[str], FoundSpec]
 ) -> None:
     """A child whose device is lost leaves, and the cases after it meet another at once."""
     found = spec("breaks")
@@ -219,7 +219,7 @@ def test_a_broken_device_is_blamed_on_the_case_that_broke_it(
         assert careful(found, "agreement", RowsCase(rows=3))[1].outcome is Outcome.PASSED
 
 
-def test_silence_is_a_hang(careful: Careful, spec: Callable[[str], Found]) -> None:
+def test_silence_is_a_hang(careful: Careful, spec: Callable[[str], FoundSpec]) -> None:
     """After the time that is allowed; the child is ended and replaced."""
     found = spec("hangs")
     assert careful(found, "agreement", RowsCase(rows=3))[1].outcome is Outcome.PASSED
@@ -232,7 +232,9 @@ def test_silence_is_a_hang(careful: Careful, spec: Callable[[str], Found]) -> No
     assert careful(found, "agreement", RowsCase(rows=3))[1].outcome is Outcome.PASSED
 
 
-def test_a_specs_own_mistake_is_no_crash(careful: Careful, spec: Callable[[str], Found]) -> None:
+def test_a_specs_own_mistake_is_no_crash(
+    careful: Careful, spec: Callable[[str], FoundSpec]
+) -> None:
     """It is raised here as it was raised there, and the child lives on."""
     with pytest.raises(SpecError, match="spec 'odd': its oracle does not answer output 'y'"):
         careful(spec("odd"), "agreement", RowsCase())
@@ -244,7 +246,7 @@ def test_a_specs_own_mistake_is_no_crash(careful: Careful, spec: Callable[[str],
 
 
 def test_the_case_in_flight_is_on_disk(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spec: Callable[[str], Found]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spec: Callable[[str], FoundSpec]
 ) -> None:
     """For whoever finds this process dead, it becomes a record that replays; a case that is over does not."""
     monkeypatch.chdir(tmp_path)
@@ -255,7 +257,7 @@ def test_the_case_in_flight_is_on_disk(
     monkeypatch.setattr(
         checks,
         "run",
-        lambda *_: during.append(path.read_bytes()) or Findings(outcome=Outcome.PASSED),
+        lambda *_: during.append(path.read_bytes()) or CheckResult(outcome=Outcome.PASSED),
     )
     judge(faulty, "agreement", RowsCase(rows=444444))
     judge(faulty, "agreement", RowsCase(rows=4))

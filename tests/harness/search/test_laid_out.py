@@ -17,7 +17,7 @@ from bitproof.harness.outcomes import Outcome
 from bitproof.harness.report import failure
 from bitproof.harness.search import falsify
 from bitproof.harness.search.laid_out import find_laid_cases
-from bitproof.harness.subjects.discovery import Found
+from bitproof.harness.subjects.discovery import FoundSpec
 from tests.harness import laying, plain
 
 CPU = torch.device("cpu")
@@ -77,7 +77,7 @@ def test_a_failure_tells_its_layout_in_words() -> None:
     result = falsify.search(subject, "agreement", lanes.present(), max_examples=5)
     assert result.inputs is not None
     assert result.findings is not None
-    found = Found(spec=subject, reference="tests.harness.laying", module="tests.harness.laying")
+    found = FoundSpec(spec=subject, reference="tests.harness.laying", module="tests.harness.laying")
     told = [
         failure.describe(found, "agreement", inputs, result.findings, {}, Path("x.json"))
         for inputs in (result.inputs, dataclasses.replace(result.inputs, tensors={}))

@@ -13,7 +13,7 @@ from hypothesis import settings
 
 from bitproof.harness import checks
 from bitproof.harness.case import Case, Inputs, build
-from bitproof.harness.outcomes import Findings
+from bitproof.harness.outcomes import CheckResult
 from bitproof.harness.search import falsify
 from bitproof.harness.search.draws import STEADY, Steady
 from bitproof.harness.spec import KernelSpec
@@ -105,7 +105,7 @@ def _cases(search: Callable[..., object], spec: KernelSpec, check: str) -> list[
     judged: list[Case] = []
     lane = PlainLane()
 
-    def execute(case: Case) -> tuple[Inputs, Findings]:
+    def execute(case: Case) -> tuple[Inputs, CheckResult]:
         judged.append(case)
         inputs = build(case, lane.device)
         return inputs, checks.run(check, spec, inputs, lane)

@@ -15,12 +15,12 @@ from bitproof.harness.outcomes import Outcome
 from bitproof.harness.spec import Fault
 from bitproof.harness.subjects import discovery
 from bitproof.harness.subjects import planting as faults
-from bitproof.harness.subjects.discovery import Found
+from bitproof.harness.subjects.discovery import FoundSpec
 from tests.harness import plain
 from tests.harness.conftest import Write
 from tests.harness.plain import checked
 
-FOUND = Found(spec=plain.SPEC, reference="tests.harness.plain", module=plain)
+FOUND = FoundSpec(spec=plain.SPEC, reference="tests.harness.plain", module=plain)
 
 KERNEL = """
 import functools

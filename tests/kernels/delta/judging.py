@@ -11,7 +11,7 @@ from bitproof.harness import checks, lanes
 from bitproof.harness.bounds.norms import relative_error
 from bitproof.harness.case import Inputs, build
 from bitproof.harness.lanes.base import Variation, parameters
-from bitproof.harness.outcomes import Findings, Outcome
+from bitproof.harness.outcomes import CheckResult, Outcome
 from bitproof.harness.spec import KernelSpec
 from bitproof.harness.strategies.gates import Gates
 from bitproof.harness.subjects.discovery import find
@@ -44,7 +44,7 @@ def case_of(spec: KernelSpec, **fields: Any) -> DeltaCase:
     return DeltaCase(**{**named, **fields})
 
 
-def judged(spec: KernelSpec, check: str, case: DeltaCase) -> Findings:
+def judged(spec: KernelSpec, check: str, case: DeltaCase) -> CheckResult:
     """What a check says of a case on the present lane."""
     lane = lanes.present()
     return checks.run(check, spec, build(case, lane.device), lane)

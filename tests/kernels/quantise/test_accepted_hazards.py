@@ -7,10 +7,10 @@ import dataclasses
 from bitproof.harness import checks
 from bitproof.harness.case import build
 from bitproof.harness.lanes.interpreter.lane import InterpreterLane
-from bitproof.harness.outcomes import Findings, Outcome
+from bitproof.harness.outcomes import CheckResult, Outcome
 from bitproof.harness.spec import Fault, KernelSpec
 from bitproof.harness.strategies.values import Values
-from bitproof.harness.subjects.discovery import Found, find
+from bitproof.harness.subjects.discovery import FoundSpec, find
 from bitproof.harness.subjects.planting import with_fault
 from bitproof.kernels.quantise.cases import CastCase
 
@@ -30,11 +30,11 @@ def without_grid(kernel: str) -> KernelSpec:
     """The kernel, its rounding on the grid taken out."""
     (found,) = find([], [kernel])
     faulty = dataclasses.replace(found.spec, faults=(*found.spec.faults, NO_GRID))
-    planted: Found = with_fault(dataclasses.replace(found, spec=faulty), NO_GRID.name)
+    planted: FoundSpec = with_fault(dataclasses.replace(found, spec=faulty), NO_GRID.name)
     return planted.spec
 
 
-def judged(spec: KernelSpec, check: str) -> Findings:
+def judged(spec: KernelSpec, check: str) -> CheckResult:
     """What a check says of the case on the interpreter lane."""
     lane = InterpreterLane()
     return checks.run(check, spec, build(CASE, lane.device), lane)

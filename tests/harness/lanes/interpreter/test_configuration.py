@@ -13,7 +13,7 @@ from bitproof.harness import checks
 from bitproof.harness.case import Inputs
 from bitproof.harness.lanes.interpreter.configuration import options
 from bitproof.harness.lanes.interpreter.lane import InterpreterLane
-from bitproof.harness.outcomes import Findings, Outcome
+from bitproof.harness.outcomes import CheckResult, Outcome
 from tests.harness.plain import variant
 
 
@@ -45,7 +45,7 @@ def stride_by_number(x, y, n):
     tl.store(y + i, 2 * tl.load(x + i))
 
 
-def judge(kernel: Any, n: int, grid: tuple[int, ...] = (1,), **named: Any) -> Findings:
+def judge(kernel: Any, n: int, grid: tuple[int, ...] = (1,), **named: Any) -> CheckResult:
     """What agreement makes of one launch on four ones."""
 
     def run(tensors: Any, params: Any) -> dict[str, torch.Tensor]:

@@ -16,7 +16,7 @@ from bitproof.harness import checks
 from bitproof.harness.case import Inputs, Launch
 from bitproof.harness.lanes.base import Variation
 from bitproof.harness.lanes.interpreter.lane import InterpreterLane
-from bitproof.harness.outcomes import Findings, Outcome
+from bitproof.harness.outcomes import CheckResult, Outcome
 from bitproof.harness.spec import KernelSpec, Params, Tensors, Tolerated
 from tests.harness import plain
 
@@ -128,7 +128,7 @@ def test_an_access_that_a_spec_tolerates_is_not_reported() -> None:
 def test_a_wild_access_costs_the_launch_and_not_the_process(kind: str, offset: int) -> None:
     """Wherever nobody watches; lanes that a mask turns off may point anywhere."""
 
-    def outcome(inside: int) -> Findings:
+    def outcome(inside: int) -> CheckResult:
         spec = _spec(lambda x, y, factor: _wild[(1,)](x, y, factor, offset, inside, KIND=kind))
         return checks.run("agreement", spec, X, LANE)
 

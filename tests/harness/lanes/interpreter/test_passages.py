@@ -14,7 +14,7 @@ from bitproof.harness import checks, exercised
 from bitproof.harness.case import Inputs
 from bitproof.harness.exercised import read_passage
 from bitproof.harness.lanes.interpreter.lane import InterpreterLane
-from bitproof.harness.outcomes import Findings, Outcome
+from bitproof.harness.outcomes import CheckResult, Outcome
 from bitproof.harness.spec import Params, Tensors
 from tests.harness import plain
 
@@ -58,7 +58,7 @@ def _leaving(x, y, factor, n, EARLY: tl.constexpr):
     tl.store(y, 1.0)
 
 
-def _run(kernel: Any, n: int = 6, **constants: Any) -> Findings:
+def _run(kernel: Any, n: int = 6, **constants: Any) -> CheckResult:
     """The findings of one guarded launch, which has to be right."""
 
     def run(tensors: Tensors, params: Params) -> dict[str, Tensor]:
@@ -77,7 +77,7 @@ def _line(text: str) -> int:
     return next(number for number, line in enumerate(lines, 1) if text in line)
 
 
-def _told(*runs: Findings) -> list[tuple[int, int, str, str]]:
+def _told(*runs: CheckResult) -> list[tuple[int, int, str, str]]:
     told = map(read_passage, exercised.never_executed(run.lines for run in runs))
     return [(one.first, one.last, one.function, one.condition) for one in told]
 
