@@ -14,6 +14,7 @@ PACKAGES = ("bitproof", "harness", "kernels", "oracles", "properties")
 OTHERS = {
     "bitproof/suite.py": "starts a run: compile caches and cards of its workers",
     "harness/search/profiles.py": "the default profile of a run on a CI machine",
+    "harness/compiling/compiler.py": "the environment of its child processes",
     "harness/processes/child.py": "the environment of child processes",
     "harness/lowering/compile.py": "the environment of its child processes, and what it has Triton use",
 }

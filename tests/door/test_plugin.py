@@ -68,6 +68,7 @@ DYING = """
 import ctypes
 import os
 from tests.harness.plain import scaled, variant
+from tests.harness.starting import scaled_beside_a_kernel
 
 
 def ends(tensors, params):
@@ -86,7 +87,7 @@ def spins(tensors, params):
 
 
 SPECS = [variant(name=run.__name__, run=run) for run in (ends, reads, spins)]
-RIGHT = variant(name="right")
+RIGHT = variant(name="right", run=scaled_beside_a_kernel)
 """
 STEADY_CONTROL = """
 from bitproof.harness.spec import Bitwise

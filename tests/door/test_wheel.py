@@ -39,7 +39,7 @@ def test_tests_the_built_in_kernels(site: Path, tmp_path: Path) -> None:
     chosen = ("--kernel", "round_e4m3", "-k", "agreement", "--max-examples", "5", "-q")
     run = run_pytest(site, tmp_path, "--pyargs", "bitproof.properties", *chosen)
     assert run.returncode == 0, run.stdout + run.stderr
-    assert "round_e4m3: agreement 5" in run.stdout
+    assert "round_e4m3: agreement " in run.stdout
 
 
 def test_a_source_distribution_installs_the_same(site: Path, tmp_path: Path) -> None:

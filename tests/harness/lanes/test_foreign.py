@@ -24,7 +24,7 @@ from bitproof.harness.targets.architectures import target
 from tests.harness.plain import SPEC
 
 CHECKOUT = Path(__file__).resolve().parents[3]
-HAZARDS = CHECKOUT / "tests" / "lowering" / "hazards.py"
+HAZARDS = CHECKOUT / "tests" / "harness" / "lowering" / "hazards.py"
 
 # Compiles a cast for a target, assembles it for a card (0: for the target itself), and prints the PTX's
 # target and the lower ELF flags of the binary, which hold the architecture it is for (older assemblers

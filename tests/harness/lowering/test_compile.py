@@ -76,7 +76,7 @@ def test_a_reading_follows_the_sources_of_other_folders_too(
         return b""
 
     def worker(target: str) -> Any:
-        return nullcontext(SimpleNamespace(read=lambda found, fault: reading))
+        return nullcontext(SimpleNamespace(read=lambda found, fault=None: reading))
 
     reading = Reading(kernel="dsrelu_fp8", target="sm_90", triton="0")
     monkeypatch.setattr(compile, "_worker", worker)

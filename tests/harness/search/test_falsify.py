@@ -112,8 +112,9 @@ def test_a_search_may_stop_without_shrinking() -> None:
 
     result = _search(variant(run=run, program=lambda *_: "program 0"), shrink=False)
     assert result.outcome is Outcome.FAILED
-    # Another provider than Hypothesis' own has its failure confirmed, then Hypothesis raises it.
-    assert len(calls) <= result.examples + 2
+    # Another provider than Hypothesis' own has its failure confirmed, then Hypothesis raises it: three times
+    # at most, and each time the kernel runs once more for who wrote the element.
+    assert len(calls) <= result.examples - 1 + 3 * 2
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -208,7 +209,10 @@ def test_a_search_is_what_its_worst_or_only_outcome_is(error: Exception, outcome
 
     assert _search(variant(run=never)).outcome is outcome
     result = _search(variant(run=sometimes))
-    assert result.outcome is (outcome if outcome.is_defect else Outcome.PASSED)
+    # Many cases that the card's memory did not hold leave too little shown.
+    spent = outcome is Outcome.OUT_OF_RESOURCES
+    calm = Outcome.NOT_DEMONSTRATED if spent else Outcome.PASSED
+    assert result.outcome is (outcome if outcome.is_defect else calm)
     assert result.outcomes[outcome] > 0
     if outcome is Outcome.CRASHED:
         assert result.case == RowsCase(rows=4, columns=1)

@@ -107,7 +107,7 @@ def test_an_element_that_no_program_wrote_is_said_to_be_unwritten() -> None:
 def test_a_crash_names_file_line_and_kernel() -> None:
     """An error inside a kernel is reported where it arose."""
     spec = _spec(lambda x, y, factor: _rows[(2,)](x, y, factor, 3, 0.5, BLOCK=3))
-    crashed = checks.run("agreement", spec, X, LANE)
+    crashed = checks.run("memory", spec, X, LANE)
     assert crashed.outcome is Outcome.CRASHED
     line = _rows.fn.__code__.co_firstlineno + 3
     told = f"the launch raised ValueError at {__file__}:{line} in kernel _rows: arange"
