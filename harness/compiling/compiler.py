@@ -20,6 +20,7 @@ from pathlib import Path
 from bitproof.harness.compiling.launch import KernelLaunch
 from bitproof.harness.errors import EnvironmentUnfit
 from bitproof.harness.processes.child import STARTING, Child, Died, Lost
+from bitproof.harness.processes.serve import stage
 from bitproof.harness.targets.versions import libraries
 
 FOLDER = Path(".bitproof") / "compiled"
@@ -65,7 +66,8 @@ def _answer(digest: str, request: str) -> str:
     path = FOLDER / f"{digest}-{_versions()}.json"
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
         return str(json.loads(path.read_bytes())["refused"])
-    refused, known = _ask_targets(request)
+    with stage("compiling"):  # the patience with a launch is not for a compiler
+        refused, known = _ask_targets(request)
     if known:
         _save(path, json.dumps({"refused": refused}))
     return refused

@@ -57,6 +57,10 @@ def without_tensors(case: Case) -> Inputs:
         raise SpecError(f"the case {type(case).__name__} raised {describe(error)}") from error
 
 
+# Seconds that a judging process may spend on what is no launch, by the stage that it announces.
+_STAGES = {"compiling": 600.0}
+
+
 @dataclass(kw_only=True)
 class Careful:
     """Judges cases where what a launch does to its process costs that case alone.
@@ -143,7 +147,7 @@ class Careful:
     def _ask(self, request: dict[str, Any]) -> CheckResult:
         began = time.monotonic()
         try:
-            told = self._child.ask(request, self._limit())
+            told = self._child.ask(request, self._limit(), stages=_STAGES)
         except Lost as lost:
             if lost.stage == STARTING:
                 raise EnvironmentUnfit(
