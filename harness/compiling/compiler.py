@@ -118,7 +118,7 @@ def _worker(name: str) -> Child:
 
 @cache
 def _versions() -> str:
-    """A digest of what an answer hangs on beside the launch: libraries, and how it is built and asked."""
+    """A digest of what decides an answer beside the launch: libraries, and the code that asks."""
     digest = hashlib.sha256(json.dumps([libraries(), TARGETS]).encode())
     for path in sorted(Path(__file__).parent.glob("*.py")):
         digest.update(path.read_bytes())

@@ -3,7 +3,7 @@
 The launcher is called on CPU tensors as a lane would call it. Triton's own hooks say what it is about to
 compile; of all that drawn cases reach, few are compiled, chosen so that every combination of types and
 every value of a constant, an alignment and an option is among them: what a compiler does to numbers
-hangs on these.
+depends on these.
 """
 
 from __future__ import annotations
@@ -228,7 +228,7 @@ def _describe(function: str, compile: dict[str, Any]) -> tuple[str, frozenset[Fa
     aligned = {_path(names, path) for path, value in compile["configs"][0].items() if value}
     options = {name: str(compile[name]) for name in _OPTIONS if compile.get(name) is not None}
     types = [f"{name} {kind}" for name, kind in signature.items() if kind != "constexpr"]
-    # Types of floats matter together, what becomes of one integer hardly hangs on another.
+    # Types of floats matter together; what becomes of one integer hardly depends on another.
     integer = re.compile(r"[iu]\d+")
     facts: set[Fact] = {("types", *(t for t in types if not integer.fullmatch(t.split()[1])))}
     facts |= {("integer", t) for t in types if integer.fullmatch(t.split()[1])}

@@ -80,7 +80,7 @@ def stage(name: str) -> Iterator[None]:
     """While active, this process says that it is at `name`, such as "compiling".
 
     Time spent there counts against a limit of its own where whoever asks has set one. Nothing happens in a
-    process that is nobody's child.
+    process that no parent asks.
     """
     channel = _channel
     if channel is None:

@@ -1,7 +1,7 @@
 """What callers of the delta-rule kernels pass, and what is refused.
 
 Tensors are packed: the tokens of N sequences one after another, `cu_seqlens` [N + 1] int32 saying where each
-begins; rows past its last entry are nobody's, their outputs zero. With H heads of q and k and HV = H * m
+begins; rows past its last entry are slack, their outputs zero. With H heads of q and k and HV = H * m
 value heads:
 
     q, k            [T, H, K]       bf16, fp16 or fp32
@@ -210,7 +210,7 @@ class Operands:
 
     @property
     def most_chunks(self) -> int:
-        """At least as many as the chunks of all sequences and of nobody's rows; needs no lengths."""
+        """At least as many as the chunks of all sequences and of the slack rows; needs no lengths."""
         return len(self.q) // CHUNK + self.sequences + 1
 
     @property
