@@ -37,10 +37,6 @@ OPTIONS: dict[str, dict[str, Any]] = {
         "metavar": "N",
         "help": "a case that gives no answer within N seconds hung (default: 300)",
     },
-    "isolate": {
-        "action": "store_true",
-        "help": "on a card too, judge every case in another process, so that a hang costs one case (slower)",
-    },
 }
 
 

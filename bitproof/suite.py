@@ -174,7 +174,6 @@ class Suite:
                 known=self._specs(),
                 journal=Journal(path=journal.FOLDER / name, lane=lane.name),
                 timeout=ask(self._config, "hang-limit"),
-                isolate=ask(self._config, "isolate"),
             )
         execute = functools.partial(self._execute, kernel, check)
         limit = ask(self._config, "max-examples")
@@ -188,7 +187,7 @@ class Suite:
         )
         report, path = "", None
         if result.findings is not None and result.inputs is not None:
-            versions = lane.versions()
+            versions = self._execute.versions()
             path = records.save(kernel, check, result.inputs, result.findings, versions)
             report = failure.describe(kernel, check, result.inputs, result.findings, versions, path)
         elif result.outcome is Outcome.NOT_DEMONSTRATED:

@@ -61,9 +61,6 @@ def run(
     inputs, source = None, None
     if tensors is not None:
         inputs, source = captured.load(tensors, found.spec, here.device, captured.object_of(params))
-    versions = here.versions()
-    told = "  ".join(f"{name} {value}" for name, value in versions.items() if value)
-    click.echo(f"{kernel}{f' with planted fault {fault!r}' if fault else ''}: {told}")
     for path in journal.bury_dead():
         command = records.load(path).replay
         click.echo(f"a process died over one case, told by nobody: {command}")
@@ -79,6 +76,9 @@ def run(
     )
     results = []
     try:
+        versions = here.versions() if inputs is not None else careful.versions()
+        told = "  ".join(f"{name} {value}" for name, value in versions.items() if value)
+        click.echo(f"{kernel}{f' with planted fault {fault!r}' if fault else ''}: {told}")
         for name in names:
             if inputs is not None:
                 result = _judge(found, name, inputs, here)
