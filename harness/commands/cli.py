@@ -32,6 +32,9 @@ _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 _kernels = click.argument("kernels", nargs=-1, metavar="[KERNEL]...")
 _file = click.Path(path_type=Path, dir_okay=False)
 _count = click.IntRange(min=1)
+_hang_limit = click.option(
+    "--hang-limit", type=_count, metavar="N", help="A case with no answer within N seconds hung."
+)
 
 
 def _one_kernel(command: Command) -> Command:
@@ -106,9 +109,7 @@ def list_(kernels: tuple[str, ...], **options: Any) -> int:
 @click.option("--check", "chosen", multiple=True, metavar="NAME", help="Run only this check.")
 @click.option("--max-examples", type=_count, metavar="N", help="Cases per check.")
 @click.option("--seconds", type=_count, metavar="N", help="Begin no case of a check after N.")
-@click.option(
-    "--hang-limit", type=_count, metavar="N", help="A case with no answer within N seconds hung."
-)
+@_hang_limit
 @click.option("--runs", type=int, metavar="N", help="Runs of each reproducibility check.")
 @_add_capture_options("Check")
 @_one_kernel
@@ -131,6 +132,7 @@ def check(kernel: str, **options: Any) -> int:
     help="Where the kernel's spec is: a module, module:NAME or .py file (default: where the record says, "
     "if that is built in or installed).",
 )
+@_hang_limit
 def replay(file: Path, **options: Any) -> int:
     """Run the failing case saved in FILE again."""
     from bitproof.harness.commands import replay

@@ -15,6 +15,7 @@ from bitproof import Bitwise, Fault, KernelSpec, exact_bits
 from bitproof.harness.case import Launch
 
 _FIFTY = 50
+_ROWS = (1, 2, 49, _FIFTY, 51, 99, 2 * _FIFTY, 3 * _FIFTY)
 _MORE_THAN_A_CARD = 1 << 42  # bytes
 
 
@@ -94,6 +95,13 @@ def _double_exactly(tensors: dict[str, Tensor], params: dict[str, Any]) -> Any:
     return {"y": 2 * tensors["x"]}
 
 
+_STALE = Fault(
+    name="adds to what was there",
+    within="_double",
+    old="2 * value",
+    new="2 * value + tl.load(y + offsets, mask=offsets < rows, other=0)",
+    caught_by="reproducibility",
+)
 _HALF = Fault(
     name="halves",
     within="_double",
@@ -106,12 +114,11 @@ SPECS = tuple(
         name=run.__name__,
         run=run,
         case=RowsCase,
-        cases=lambda: st.builds(RowsCase, rows=st.integers(1, 4 * _FIFTY)),
-        corners=(RowsCase(rows=2 * _FIFTY),),
+        cases=lambda: st.builds(RowsCase, rows=st.sampled_from(_ROWS)),
         oracle=_double_exactly,
         bounds={"y": exact_bits()},
-        faults=(_HALF,),
-        reproducible=Bitwise(runs=2),
+        faults=(_HALF, _STALE),
+        reproducible=Bitwise(runs=2, shown_by=_STALE.name),
     )
     for run in (stores_far, never_ends, asserts, wants_more, is_sound)
 )
