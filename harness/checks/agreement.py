@@ -110,5 +110,5 @@ CHECK = Check(
     launches=lambda spec: 1,
     far=True,
     tuned=True,
-    idle="no kernel was launched",
+    idle=lambda counts: "no kernel was launched",
 )

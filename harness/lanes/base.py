@@ -28,7 +28,8 @@ class Variation:
     competing kernel on CUDA, the order of programs in the interpreter). `watched` asks for the
     sanitizer where the lane has one, `delayed` for a side stream on which the inputs arrive late,
     where the lane has streams. `tuning` has autotuned kernels try several configurations first, on the
-    launch's own tensors, as the first call of a process does.
+    launch's own tensors, as the first call of a process does. `reordered` has float sums take another
+    order, inside programs too, where the lane can: no run of compiled code does that.
     """
 
     turn: int = 0
@@ -36,6 +37,7 @@ class Variation:
     watched: bool = False
     delayed: bool = False
     tuning: bool = False
+    reordered: bool = False
 
     @property
     def poison(self) -> int:
@@ -53,7 +55,8 @@ class Launched:
     `violations` are the sanitizer's reports (interpreter lane only), each a dataclass with a `text`;
     `compiled` counts the variants that the run compiled (cuda lane only); `writer(output, index)` words
     which program wrote an element last (watched runs on the interpreter lane only). `launches` are the
-    kernels that were started, in order, or None on a lane that cannot tell.
+    kernels that were started, in order, or None on a lane that cannot tell. `sums` counts what may add floats
+    in another order, in a reordered run what did (interpreter lane only).
     """
 
     outputs: Mapping[str, Tensor]
@@ -63,6 +66,7 @@ class Launched:
     compiled: int = 0
     writer: Writer | None = None
     launches: tuple[KernelLaunch, ...] | None = None
+    sums: int = 0
 
 
 class LaunchFailed(Exception):

@@ -93,7 +93,7 @@ class SearchResult:
         idle = sorted(name for name in self.wanted if not self.counts[name])
         if idle:
             return f"never {idle[0]}"
-        return "" if self.counts.total() else checks.find(self.check).idle
+        return "" if self.counts.total() else checks.find(self.check).idle(self.counts)
 
     def entry(self, *, report: str = "", record: Path | None = None) -> Entry:
         """The entry of a run's summary, with the report and the record of a failure."""

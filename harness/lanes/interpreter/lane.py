@@ -14,6 +14,7 @@ from bitproof.harness.lanes.base import Graph, Launched, LaunchFailed, Variation
 from bitproof.harness.lanes.interpreter import order, overlay, passages, state
 from bitproof.harness.lanes.interpreter.frames import with_room
 from bitproof.harness.lanes.interpreter.host import answer_questions
+from bitproof.harness.lanes.interpreter.numerics import sums
 from bitproof.harness.lanes.interpreter.sanitizer.fence import Fence
 from bitproof.harness.lanes.interpreter.sanitizer.sanitizer import Sanitizer
 from bitproof.harness.spec import KernelSpec, Params, Tensors
@@ -36,7 +37,10 @@ class InterpreterLane:
         return torch.device("cpu")
 
     def run(self, spec: KernelSpec, inputs: Inputs, variation: Variation) -> Launched:
-        """Run once; turn i of n takes the i-th of n program orders drawn from the case's seed."""
+        """Run once; turn i of n takes the i-th of n program orders drawn from the case's seed.
+
+        With sums reordered, programs run in reverse.
+        """
         arena = Arena(device=self.device, poison=variation.poison)
         allow = frozenset(f"{one.kind}:{one.tensor}" for one in spec.tolerates)
         watch = (
@@ -49,22 +53,29 @@ class InterpreterLane:
         fence = None if watch or strays else Fence(lambda: [block.buffer for block in arena.blocks])
         turns = order.orders(max(variation.turns, 1), inputs.seed)
         session = state.Session(
-            order=turns[variation.turn],
+            order="reverse" if variation.reordered else turns[variation.turn],
             watch=watch,
             fence=fence,
             fp_fusion=_fusion(),
             poison=variation.poison,
             on_grid=_claimed_on_grid(spec),
+            turn=variation.turn,
+            reordered=variation.reordered,
             scratch={"config": inputs.launch.config, "tuning": variation.tuning},
         )
         with state.session(session), answer_questions(), passages.noting():
             try:
                 outputs, tensors = with_room(lambda: call(spec, inputs, arena))
+                sums.count_met_again()
             except LaunchFailed as failure:
                 failure.launches = tuple(session.launches)
                 raise
         launched = Launched(
-            outputs=outputs, inputs=tensors, arena=arena, launches=tuple(session.launches)
+            outputs=outputs,
+            inputs=tensors,
+            arena=arena,
+            launches=tuple(session.launches),
+            sums=session.sums,
         )
         if watch is None:
             return launched

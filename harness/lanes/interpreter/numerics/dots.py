@@ -22,6 +22,7 @@ from triton.runtime.interpreter import TensorHandle
 
 from bitproof.harness.errors import Unsupported
 from bitproof.harness.lanes.interpreter import state
+from bitproof.harness.lanes.interpreter.numerics import sums
 from bitproof.harness.lanes.interpreter.numerics.arithmetic import narrowed
 from bitproof.harness.lanes.interpreter.numerics.conversions import convert
 from bitproof.harness.lanes.interpreter.overlay import Patch, in_session
@@ -67,7 +68,16 @@ def _parts(x: r.Array, count: int, rounded: Callable[[r.Array], r.Array]) -> lis
 
 
 def _multiply_add(a: r.Array, b: r.Array, acc: r.Array) -> r.Array:
-    """`a @ b + acc` of float32 blocks [..., M, K], [..., K, N], [..., M, N], rounded to float32."""
+    """`a @ b + acc` of float32 blocks [..., M, K], [..., K, N], [..., M, N], rounded to float32.
+
+    Rounded twice where sums are to take another order: after each half of K.
+    """
+    if a.shape[-1] > 1 and sums.meet() and sums.several_products(a, b, acc):
+        sums.note()
+        half = a.shape[-1] // 2
+        first = np.matmul(a[..., half:].astype(np.float64), b[..., half:, :].astype(np.float64))
+        acc = (first + acc).astype(np.float32)
+        a, b = a[..., :half], b[..., :half, :]
     product = np.matmul(a.astype(np.float64), b.astype(np.float64))
     return np.asarray((product + acc).astype(np.float32))
 
