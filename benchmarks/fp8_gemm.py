@@ -3,11 +3,11 @@
     python benchmarks/fp8_gemm.py [--parts linear,rows,experts,accuracy]
                                   [--tiles M,N,PARTS,TALL,WARPS,STAGES ...] [--blocks M,N,WARPS,STAGES ...]
 
-In one run, in microseconds (median, caches cold): the linear at 4096 x 4096 x 4096 for each of the
-`--tiles`, beside bf16 `torch.matmul` and `torch._scaled_mm` with the same block scales; M = 16 and M = 1 at N = K = 4096;
-2048 tokens through 8 of 256 experts of 7168 x 2048 for each of the `--blocks`, beside the sum of its own two
-products. Then how far native and bf16-decoded answers are apart at the shapes of the report, as a part of the
-largest value. The tables come last.
+In one run, in microseconds (median, caches cold): the linear at 4096^3 for each of the `--tiles`, beside
+bf16 `torch.matmul` and `torch._scaled_mm` with the same block scales; M = 16 and M = 1 at N = K = 4096;
+2048 tokens through 8 of 256 experts of 7168 x 2048 for each of the `--blocks`, beside its own two
+products. Then how far native and bf16-decoded answers are apart at the shapes of the report, as a part of
+the largest value. The tables come last.
 """
 
 from __future__ import annotations
@@ -50,9 +50,12 @@ TILES = (
     "64,128,1,16,4,4",
 )
 BLOCKS = ("64,128,4,4", "64,128,4,3", "64,128,8,4", "128,128,8,3")
-FEW_ROWS = (
-    ("tile of 64", Tiling(block_m=64, block_n=32, num_warps=4, num_stages=5)),
-    ("tile of 16", Tiling(block_m=16, block_n=32, num_warps=4, num_stages=5)),
+FEW_ROWS = tuple(
+    (
+        f"tile of {m} x {n}, {stages} stages",
+        Tiling(block_m=m, block_n=n, num_warps=4, num_stages=stages),
+    )
+    for m, n, stages in ((64, 32, 5), (16, 32, 5), (64, 16, 8), (16, 16, 8))
 )
 VECTORS = ((16, 8, 4), (8, 4, 4), (32, 8, 4), (16, 4, 8))  # columns, splits, warps
 
@@ -97,6 +100,16 @@ def codes(*shape: int) -> Tensor:
 def scales(*shape: int) -> Tensor:
     """Scales between a half and one and a half."""
     return torch.rand(shape, device="cuda") + 0.5
+
+
+def weights_of(*shape: int) -> tuple[Tensor, Tensor]:
+    """Normal weights [..., N, K] of variance 1 / K quantised with a scale for 128 x 128: codes, scales."""
+    *outer, n, k = shape
+    values = torch.randn(*outer, n // SCALED, SCALED, k // SCALED, SCALED, device="cuda") * k**-0.5
+    found = values.abs().amax((-3, -1), keepdim=True) / 448.0
+    return (values / found).to(CODES).reshape(shape), found.reshape(
+        *outer, n // SCALED, k // SCALED
+    )
 
 
 def linear(tiles: tuple[str, ...]) -> list[str]:
@@ -184,7 +197,7 @@ def few_rows() -> list[str]:
             lines.append(f"  M = {m:2}: torch._scaled_mm           {median(theirs):8.1f}")
             for name, tiling in FEW_ROWS:
                 mine = median(functools.partial(multiply, a, a_scale, b, b_scale, tiling=tiling))
-                lines.append(f"  M = {m:2}: linear, {name}         {mine:8.1f}")
+                lines.append(f"  M = {m:2}: linear, {name:31} {mine:8.1f}")
             continue
         for columns, splits, warps in VECTORS:
             call = functools.partial(
@@ -288,7 +301,7 @@ def accuracy() -> list[str]:
             {"x": torch.randn(m, k, device="cuda", dtype=torch.bfloat16) * 2},
             {"group": SCALED, "launch": Launch(block=1024)},
         )
-        b, b_scale = codes(n, k), scales(blocks(n), blocks(k))
+        b, b_scale = weights_of(n, k)
         found = [
             multiply(
                 x["y"],
@@ -305,10 +318,8 @@ def accuracy() -> list[str]:
         drawn = torch.rand(tokens, experts, device="cuda").topk(top_k)
         operands = (
             torch.randn(tokens, width, device="cuda", dtype=torch.bfloat16),
-            codes(experts, 2 * inner, width),
-            scales(experts, 2 * inner // SCALED, width // SCALED),
-            codes(experts, width, inner),
-            scales(experts, width // SCALED, inner // SCALED),
+            *weights_of(experts, 2 * inner, width),
+            *weights_of(experts, width, inner),
             drawn.indices.to(torch.int32),
             drawn.values.softmax(1),
         )

@@ -52,7 +52,8 @@ def _activate(
 def activate(gate_up: Tensor, choices: Tensor) -> tuple[Tensor, Tensor]:
     """silu(gate) * up of gate_up [routes, 2 I] bf16, quantised with a scale for 128 columns.
 
-    -> codes [routes, I] e4m3, scales [routes, I / 128] fp32. gate is the first half of a row. Rows of routes whose choice is -1 are neither read nor written.
+    -> codes [routes, I] e4m3, scales [routes, I / 128] fp32. gate is the first half of a row.
+    Rows of routes whose choice is -1 are neither read nor written.
     """
     routes, width = gate_up.shape[0], gate_up.shape[1] // 2
     y = torch.empty((routes, width), dtype=CODES, device=gate_up.device)
@@ -72,7 +73,8 @@ def _add_choices(shares_ptr, choices_ptr, y_ptr, width, TOP_K: tl.constexpr, COL
         route = token * TOP_K + choice
         owned = tl.load(choices_ptr + route) >= 0
         mask = owned & (column < width)
-        total += tl.load(shares_ptr + route * width + column, mask=mask, other=0.0).to(tl.float32)
+        share = tl.load(shares_ptr + route * width + column, mask=mask, other=0.0)
+        total += share.to(tl.float32)
     tl.store(y_ptr + token * width + column, total.to(tl.bfloat16), mask=column < width)
 
 

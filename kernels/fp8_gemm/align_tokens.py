@@ -90,8 +90,9 @@ def align(choices: Tensor, *, experts: int, block: int) -> Alignment:
     """The alignment of choices [T, top_k] int32, experts 0 to `experts` - 1 or -1, which nobody here owns.
 
     Rows are sorted by expert, then by route; every expert's begin a new block of `block` rows, a power of
-    two. There are as many blocks as any choices of this shape can need. ValueError: choices of another type or
-    shape, no expert, or a block that is no power of two.
+    two. There are as many blocks as any choices of this shape can need.
+
+    ValueError: choices of another type or shape, no expert, or a block that is no power of two.
     """
     if choices.dtype != torch.int32 or choices.dim() != 2 or not choices.is_contiguous():
         raise ValueError(

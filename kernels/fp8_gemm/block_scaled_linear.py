@@ -53,7 +53,7 @@ def _store(acc, y_ptr, first, first_column, rows, columns, HEIGHT: tl.constexpr)
     tl.store(place, acc.to(y_ptr.dtype.element_ty), mask=inside)
 
 
-@triton.jit(do_not_specialize=["rows"])
+@triton.jit(do_not_specialize=["rows", "a_scale_block"])
 def _multiply_tiles(
     a,
     a_scale_ptr,
@@ -87,20 +87,30 @@ def _multiply_tiles(
     upper_mask, lower_mask = row < rows, row + HEIGHT < rows
     upper = tl.zeros((HEIGHT, BLOCK_N), tl.float32)
     lower = upper
+    # Scales come one K block ahead: whoever waits for them keeps the tensor core waiting.
+    some = per_row > 0
+    b_scale = tl.load(b_scale_ptr, mask=some, other=0)
+    scale = tl.load(upper_place, mask=upper_mask & some, other=0)
+    lower_scale = scale
+    if PARTS == 2:
+        lower_scale = tl.load(lower_place, mask=lower_mask & some, other=0)
     for block in range(per_row):
-        # Asked for ahead of the product, which takes longer than they do.
-        b_scale = scale_of(tl.load(b_scale_ptr + block), POWERS)
-        scale = scale_of(tl.load(upper_place, mask=upper_mask, other=0), POWERS)
+        more = block + 1 < per_row
+        weight = scale_of(b_scale, POWERS)
+        both = scale_of(scale, POWERS) * weight
         upper_place += a_scale_block
+        b_scale = tl.load(b_scale_ptr + block + 1, mask=more, other=0)
+        scale = tl.load(upper_place, mask=upper_mask & more, other=0)
+        if PARTS == 2:
+            lower_both = scale_of(lower_scale, POWERS) * weight
+            lower_place += a_scale_block
+            lower_scale = tl.load(lower_place, mask=lower_mask & more, other=0)
         right = _operand(b, first_column, block, columns, depth, b_stride, BLOCK_N, DESCRIBED)
         left = _operand(a, first, block, rows, depth, a_stride, HEIGHT, DESCRIBED)
+        upper = promote(upper, block_product(left, right, DECODED), both)
         if PARTS == 2:
-            lower_scale = scale_of(tl.load(lower_place, mask=lower_mask, other=0), POWERS)
-            lower_place += a_scale_block
             other = _operand(a, first + HEIGHT, block, rows, depth, a_stride, HEIGHT, DESCRIBED)
-        upper = promote(upper, block_product(left, right, DECODED), scale * b_scale)
-        if PARTS == 2:
-            lower = promote(lower, block_product(other, right, DECODED), lower_scale * b_scale)
+            lower = promote(lower, block_product(other, right, DECODED), lower_both)
     _store(upper, y_ptr, first, first_column, rows, columns, HEIGHT)
     if PARTS == 2:
         _store(lower, y_ptr, first + HEIGHT, first_column, rows, columns, HEIGHT)
@@ -120,8 +130,8 @@ def multiply(
 
     a and b are e4m3 with rows any stride apart; a_scale [M, ceil(K / 128)], any strides, and b_scale
     [ceil(N / 128), ceil(K / 128)], contiguous, are both fp32 or both e8m0 codes in uint8. Products of two
-    scales have to be normal numbers of fp32. M and K may be 0, N and K need not be multiples of 128. `decoded`
-    multiplies in bf16. ValueError: operands that do not fit together.
+    scales have to be normal numbers of fp32. M and K may be 0, N and K need not be multiples of 128.
+    `decoded` multiplies in bf16. ValueError: operands that do not fit together.
     """
     tiling = tiling or Tiling()
     if a.dim() != 2 or b.dim() != 2:

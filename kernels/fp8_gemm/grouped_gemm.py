@@ -65,12 +65,17 @@ def _multiply_blocks(
         scale_row = expert.to(tl.int64) * (columns // SCALED) + first_column // SCALED
         b_scale_place = b_scale_ptr + scale_row * per_row
         acc = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+        # Scales come one K block ahead: whoever waits for them keeps the tensor core waiting.
+        b_scale = tl.load(b_scale_place)
+        a_scale = tl.load(a_scale_place, mask=inside, other=0.0)
         for block in range(per_row):
-            b_scale = tl.load(b_scale_place + block)
-            a_scale = tl.load(a_scale_place + block, mask=inside, other=0.0)
+            more = block + 1 < per_row
+            both = a_scale * b_scale
+            b_scale = tl.load(b_scale_place + block + 1, mask=more, other=0.0)
+            a_scale = tl.load(a_scale_place + block + 1, mask=inside & more, other=0.0)
             left = tl.load(a_place + block * SCALED, mask=inside[:, None], other=0.0)
             right = _weights(b, expert * columns + first_column, block, depth, BLOCK_N, DESCRIBED)
-            acc = promote(acc, block_product(left, right, DECODED), a_scale * b_scale)
+            acc = promote(acc, block_product(left, right, DECODED), both)
         if WEIGHTED:
             weight = tl.load(weight_ptr + route, mask=inside, other=0.0)
             acc = acc * weight[:, None]

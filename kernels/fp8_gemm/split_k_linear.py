@@ -75,9 +75,9 @@ def _add_slots(slots_ptr, y_ptr, columns, SLOTS: tl.constexpr, BLOCK: tl.constex
     column = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     inside = column < columns
     total = tl.load(slots_ptr + column, mask=inside, other=0.0)
-    for slot in tl.static_range(1, SLOTS):
-        place = slots_ptr + slot * columns.to(tl.int64) + column
-        total += tl.load(place, mask=inside, other=0.0)
+    for _ in tl.static_range(1, SLOTS):
+        slots_ptr += columns
+        total += tl.load(slots_ptr + column, mask=inside, other=0.0)
     tl.store(y_ptr + column, total.to(y_ptr.dtype.element_ty), mask=inside)
 
 
