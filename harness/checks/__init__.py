@@ -69,5 +69,5 @@ def _judge(declared: Check, spec: KernelSpec, inputs: Inputs, lane: Lane) -> Che
             return declared.judge(spec, inputs, lane)
     except LaunchFailed as failure:
         return classify(failure.__cause__ or failure, spec.refuses)
-    except (torch.OutOfMemoryError, torch.AcceleratorError) as error:
+    except (MemoryError, torch.OutOfMemoryError, torch.AcceleratorError) as error:
         return classify(error, ())  # a launch's error may wait for the next synchronisation

@@ -23,6 +23,9 @@ GUARD = 16384
 _ALIGN = 256
 # From here on a buffer in host memory is left to the system to make page by page.
 _LAZY = 1 << 28
+# The most bytes of host memory that one tensor may span: above what a case with rows far apart needs, and
+# below what a machine with much memory would grant to a record that asks for anything.
+MOST = 1 << 36
 
 # Bytes whose repetition is a NaN, a tiny number and a huge or negative one in the usual formats: two
 # runs that agree under different poisons cannot have read what nobody wrote.
@@ -63,7 +66,10 @@ class Arena:
         misalign: int = 0,
         poisoned: bool = True,
     ) -> Tensor:
-        """A tensor in fresh poison; `strides` in elements (dense by default), start off by `misalign`."""
+        """A tensor in fresh poison; `strides` in elements (dense by default), start off by `misalign`.
+
+        MemoryError for one that spans more than MOST bytes on the CPU.
+        """
         size = dtype.itemsize
         strides = dense_strides(shape) if strides is None else strides
         extent = (
@@ -71,6 +77,8 @@ class Arena:
         )
         start = GUARD + misalign * size
         total = -(-(start + extent * size + GUARD) // _ALIGN) * _ALIGN
+        if total > MOST and self.device.type == "cpu":
+            raise MemoryError(f"{name} would span {total} bytes of memory, the most is {MOST}")
         buffer = self._fresh_bytes(total)
         self.memories.add(buffer.untyped_storage()._cdata)
         # Guard and alignment are multiples of any element's size, so that elements lie on a grid of them.

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import pytest
 
 from bitproof.harness.errors import SpecError, UsageError
 from bitproof.harness.subjects import discovery
+from tests.harness.conftest import Write
 
 CHECKOUT = Path(__file__).resolve().parents[3]
 BUILT_IN = [
@@ -239,3 +241,17 @@ def test_a_module_called_like_a_former_one_is_its_owners(elsewhere: Path) -> Non
     _write(elsewhere, "kernels/__init__.py", "")
     _write(elsewhere, "kernels/casts.py", "SPEC = variant(name='theirs')\n")
     assert _names("kernels.casts") == ["theirs"]
+
+
+@pytest.mark.parametrize("reference", ["theirs", "theirs.py"])
+def test_a_warning_of_theirs_keeps_no_spec_from_loading(write: Write, reference: str) -> None:
+    """Also where a run makes warnings errors: a deprecation, an invalid escape in a dependency."""
+    write("dependency.py", "PATTERN = '\\d'\n")
+    text = "import warnings\nimport dependency\nfrom tests.harness.plain import SPEC\n"
+    path = write("theirs.py", f"{text}warnings.warn('old', DeprecationWarning)\n")
+    named = str(path) if reference.endswith(".py") else reference
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert [found.spec.name for found in discovery.find([named])] == ["scaled_rows"]
+        with pytest.raises(SyntaxError, match="invalid escape"):
+            compile("'\\d'", "theirs", "exec")
