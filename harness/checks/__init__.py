@@ -45,6 +45,23 @@ def unable(check: str, spec: KernelSpec, lane: Lane) -> str:
     return f"lane {lane.name} {lacking}" if lacking and lane.device.type != "cuda" else ""
 
 
+def unproven(check: str, spec: KernelSpec) -> str:
+    """What `spec` lacks for a passing `check` to be demonstrated, whatever the case; "" for nothing.
+
+    A spec without planted faults lacks everything. The bitwise claim is shown able to fail by a control, or
+    by a planted fault that reproducibility catches.
+    """
+    claim = spec.bitwise
+    caught = {fault.caught_by for fault in spec.faults}
+    if check == "reproducibility" and claim is not None and claim.control is None:
+        if claim.shown_by is None and check not in caught:
+            return "nothing shows that it can fail: give a launcher that varies as control"
+        return ""
+    return (
+        "" if spec.faults else f"nothing shows that it can fail: plant a fault that {check} catches"
+    )
+
+
 def run(check: str, spec: KernelSpec, inputs: Inputs, lane: Lane) -> CheckResult:
     """Run `check` by name; what the launcher raises becomes an outcome, other errors stay errors.
 

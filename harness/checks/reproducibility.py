@@ -15,7 +15,7 @@ from bitproof.harness.errors import SpecError
 from bitproof.harness.lanes.base import Lane, Variation, kept
 from bitproof.harness.outcomes import CheckResult, Finding, judged
 from bitproof.harness.report import compare
-from bitproof.harness.spec import KernelSpec
+from bitproof.harness.spec import Bitwise, KernelSpec
 
 
 def check(spec: KernelSpec, inputs: Inputs, lane: Lane) -> CheckResult:
@@ -24,7 +24,7 @@ def check(spec: KernelSpec, inputs: Inputs, lane: Lane) -> CheckResult:
     Every run gets fresh memory under another poison, and whatever else the lane varies. Where the spec
     names a control, it runs on the same inputs; `counts` says for which outputs it varied.
     """
-    claim = spec.reproducible
+    claim = _claim(spec)
     runs, varied = _repeat(spec, inputs, lane)
     findings: list[Finding] = []
     for name, turn in varied.items():
@@ -46,7 +46,7 @@ def _repeat(
     spec: KernelSpec, inputs: Inputs, lane: Lane
 ) -> tuple[list[dict[str, Tensor]], dict[str, int]]:
     """The outputs of every run, and for each output that varied the first run that differs from run 0."""
-    turns = spec.reproducible.runs
+    turns = _claim(spec).runs
     runs = [
         kept(lane.run(spec, inputs, Variation(turn=turn, turns=turns)).outputs)
         for turn in range(turns)
@@ -72,21 +72,27 @@ def _differs(first: Tensor, other: Tensor) -> Tensor:
     return (bits(first) != bits(other)).any()
 
 
+def _claim(spec: KernelSpec) -> Bitwise:
+    """What a spec claims, or what it would claim if it made a claim."""
+    return spec.bitwise or Bitwise()
+
+
 def count_launches(spec: KernelSpec) -> int:
     """The claim's runs, and as many of its control."""
-    claim = spec.reproducible
+    claim = _claim(spec)
     return claim.runs * (1 if claim.control is None else 2)
 
 
 def list_wanted(spec: KernelSpec) -> Mapping[str, Shows]:
     """The outputs of which the claim says that its control varies: only running it tells."""
-    return {f"control varied: {name}": None for name in spec.reproducible.varies}
+    return {f"control varied: {name}": None for name in _claim(spec).varies}
 
 
 CHECK = Check(
     name="reproducibility",
     judge=check,
     launches=count_launches,
+    applies=lambda spec: spec.bitwise is not None,
     wanted=list_wanted,
     idle="its control never varied",
 )

@@ -187,7 +187,7 @@ def _request(found: FoundSpec, check: str, case: Case) -> dict[str, Any]:
         kernel=found.spec.name,
         fault=found.fault,
         check=check,
-        runs=found.spec.reproducible.runs,
+        runs=_runs(found.spec),
         case=cases.encode(case),
     )
     plain: dict[str, Any] = msgspec.to_builtins(request)
@@ -230,11 +230,16 @@ def answer(request: dict[str, Any], lane: Lane, known: Sequence[FoundSpec] = ())
     return {"findings": msgspec.to_builtins(findings, enc_hook=str), "usable": usable}
 
 
+def _runs(spec: KernelSpec) -> int:
+    """The runs of the bitwise claim, 0 where none is made."""
+    return spec.bitwise.runs if spec.bitwise else 0
+
+
 def _known(asked: Request, known: Sequence[FoundSpec]) -> FoundSpec | None:
     wanted = (asked.spec, asked.kernel, asked.fault, asked.runs)
     for found in known:
         spec = found.spec
-        if (found.reference, spec.name, found.fault, spec.reproducible.runs) == wanted:
+        if (found.reference, spec.name, found.fault, _runs(spec)) == wanted:
             return found
     return None
 
