@@ -50,10 +50,10 @@ Params = Mapping[str, Any]
 class Bitwise:
     """The claim that equal inputs give equal bits: over `runs` runs that are made to differ.
 
-    The claim must be shown able to fail: by `control`, the launcher of a variant that is expected to
-    vary on the same cases, or by `shown_by`, the name of a planted fault that the reproducibility check
-    catches. `outputs` are those the claim is about, all where none are named; `varies` are those of
-    which the control must be seen to vary, any one of them where none are named.
+    The claim is demonstrated where it was shown able to fail: by `control`, the launcher of a variant that is
+    expected to vary on the same cases, or by `shown_by`, the name of a planted fault that the
+    reproducibility check catches. `outputs` are those the claim is about, all where none are named; `varies`
+    are those of which the control must be seen to vary, any one of them where none are named.
 
     A claim over sums of floats without a `control` must also be shown to hang on their order: on the
     interpreter lane a run adds in another one, which has to give other bits on some case. `any_order` says
@@ -68,7 +68,7 @@ class Bitwise:
     any_order: str = ""
 
     def __post_init__(self) -> None:
-        """SpecError for a claim that nothing shows able to fail, or that is over fewer than two runs."""
+        """SpecError for a claim over fewer than two runs, or for outputs that vary without a control."""
         reject("Bitwise", self._mistakes())
 
     def _mistakes(self) -> Iterator[str]:
@@ -86,14 +86,20 @@ class Bitwise:
                 "any_order must be the reason why no order of its sums gives other bits, as text, got "
                 f"{self.any_order!r}"
             )
-        if self.control is None and self.shown_by is None:
-            yield (
-                "nothing shows that the claim can fail: give a launcher that varies as control, or as "
-                "shown_by the name of a planted fault that the reproducibility check catches"
-            )
         if self.varies and self.control is None:
             names = ", ".join(sorted(self.varies))
             yield f"varies says that {names} varies, but there is no control: give one, or leave it out"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Varies:
+    """In place of `Bitwise`: equal inputs need not give equal bits, and why that is meant."""
+
+    because: str
+
+    def __post_init__(self) -> None:
+        """SpecError without a reason."""
+        reject("Varies", inspect_text("because", self.because, "the reason why bits may vary"))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,7 +1,8 @@
 """The one declaration that says everything this project knows about a kernel under test.
 
-To test a kernel, write a launcher `run(tensors, params) -> outputs`, an oracle with the same signature,
-a strategy of cases, and put them in a `KernelSpec`; every property it declares then applies by existing.
+To test a kernel, write a launcher `run(tensors, params) -> outputs` and hold it against a `Contract`, in a
+`KernelSpec`; every property that the two declare then applies by existing. A spec may also say by itself
+what a contract says, or say it otherwise.
 Its parts are declared in `harness.declarations` and importable from here. See CONTRIBUTING.md for the
 steps and `kernels/` for examples.
 """
@@ -21,6 +22,7 @@ from torch import Tensor
 
 from bitproof.harness.bounds import Bound
 from bitproof.harness.case import Case, Inputs, Launch, Scale
+from bitproof.harness.contract import Contract
 from bitproof.harness.declarations import (
     VIOLATIONS,
     Accepted,
@@ -35,6 +37,7 @@ from bitproof.harness.declarations import (
     Storage,
     Tensors,
     Tolerated,
+    Varies,
 )
 from bitproof.harness.errors import SpecError, describe
 from bitproof.harness.fields import (
@@ -46,6 +49,7 @@ from bitproof.harness.fields import (
     inspect_tuple,
     show,
 )
+from bitproof.harness.inputs import BLOCKS
 from bitproof.harness.layouts import LAYOUTS, Layout
 from bitproof.harness.targets.families import LANES
 from bitproof.harness.targets.hazards import HAZARDS
@@ -58,6 +62,7 @@ __all__ = [
     "VIOLATIONS",
     "Accepted",
     "Bitwise",
+    "Contract",
     "Elementwise",
     "Fault",
     "Invariance",
@@ -69,8 +74,13 @@ __all__ = [
     "Storage",
     "Tensors",
     "Tolerated",
+    "Varies",
     "find_mistakes",
 ]
+
+
+# A field that is left out, which is not the same as one that is said to be empty.
+_UNSAID: Any = object()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,6 +90,8 @@ class KernelSpec:
     Making one raises nothing: a file that declares several is imported whatever one of them says, and
     `find_mistakes` gathers what is wrong with each when it is found.
 
+    contract      what is known of the operation whoever computes it; a field that is left out here and that
+                  a contract has is taken from there
     name          the test id; never renamed, saved failures hang on it
     run           the launcher: (tensors, params) -> named output tensors; `params["launch"]` is the
                   case's `Launch`
@@ -89,8 +101,8 @@ class KernelSpec:
     bounds        for each output, how far it may be from the oracle and why
     dtypes        (tensors, params) -> the type of each output whose oracle answers in float64, which says
                   nothing of it; an answer in another type says it itself
-    faults        planted faults; at least one
-    reproducible  the bitwise claim
+    faults        planted faults; without one, what passes is not demonstrated
+    reproducible  the bitwise claim, or why none is made (`Varies`)
     invariances   relations that hold bit for bit
     strided       input tensors whose rows may be apart in memory (2-D or more, last axis dense)
     layouts       for an input tensor, the layouts that its launcher takes beyond dense and `strided`, which
@@ -113,35 +125,52 @@ class KernelSpec:
     elementwise   for a cast of fp32 elements: what it rounds to, which `bitproof sweep` goes by
     storage       the intermediates that it stores rounded, which `bitproof attribute` goes by
     lowering      what is declared of other targets' code
+    blocks        the tile sizes that `Launch.block` takes in cases that follow from declared inputs, the
+                  default first
     """
 
-    name: str
+    contract: Contract | None = None
     run: Callable[[Tensors, Params], dict[str, Tensor]]
-    case: type[Case]
-    cases: Callable[..., SearchStrategy[Any]]
-    oracle: Callable[[Tensors, Params], Mapping[str, Any]]
-    bounds: Mapping[str, Bound]
-    faults: tuple[Fault, ...]
-    reproducible: Bitwise
-    dtypes: Callable[[Tensors, Params], Mapping[str, torch.dtype]] | None = None
-    invariances: tuple[Invariance, ...] = ()
-    strided: frozenset[str] = frozenset()
-    layouts: Mapping[str, tuple[Layout, ...]] = field(default_factory=dict)
-    inplace: frozenset[str] = frozenset()
-    corners: tuple[Case, ...] = ()
-    refuses: tuple[type[Exception], ...] = ()
-    refusals: tuple[Refusal, ...] = ()
+    name: str = _UNSAID
+    case: type[Case] = _UNSAID
+    cases: Callable[..., SearchStrategy[Any]] = _UNSAID
+    oracle: Callable[[Tensors, Params], Mapping[str, Any]] = _UNSAID
+    bounds: Mapping[str, Bound] = _UNSAID
+    faults: tuple[Fault, ...] = ()
+    reproducible: Bitwise | Varies = field(default_factory=Bitwise)
+    dtypes: Callable[[Tensors, Params], Mapping[str, torch.dtype]] | None = _UNSAID
+    invariances: tuple[Invariance, ...] = _UNSAID
+    strided: frozenset[str] = _UNSAID
+    layouts: Mapping[str, tuple[Layout, ...]] = _UNSAID
+    inplace: frozenset[str] = _UNSAID
+    corners: tuple[Case, ...] = _UNSAID
+    refuses: tuple[type[Exception], ...] = _UNSAID
+    refusals: tuple[Refusal, ...] = _UNSAID
     limits: tuple[Limit, ...] = ()
     tolerates: tuple[Tolerated, ...] = ()
-    unwritten: Callable[[Params], frozenset[str]] | None = None
+    unwritten: Callable[[Params], frozenset[str]] | None = _UNSAID
     capturable: bool = False
     must_not_recompile: Callable[[Inputs], Iterable[Inputs]] | None = None
     launches: Mapping[str, int] = field(default_factory=lambda: {"cuda": 800, "interpreter": 400})
     must_fit: Callable[[Launch], bool] | None = None
     program: Callable[[str, tuple[int, ...], Inputs], str] | None = None
-    elementwise: Elementwise | None = None
-    storage: Storage | None = None
+    elementwise: Elementwise | None = _UNSAID
+    storage: Storage | None = _UNSAID
     lowering: Lowering = field(default_factory=Lowering)
+    blocks: tuple[int, ...] = BLOCKS
+
+    def __post_init__(self) -> None:
+        """Take what is left out from the contract, or leave it empty where there is none."""
+        contract = self.contract if isinstance(self.contract, Contract) else Contract(name="")
+        said = contract.fields(self.blocks)
+        for name, value in said.items():
+            if getattr(self, name) is _UNSAID:
+                object.__setattr__(self, name, value)
+
+    @property
+    def bitwise(self) -> Bitwise | None:
+        """The bitwise claim, None where the spec makes none."""
+        return self.reproducible if isinstance(self.reproducible, Bitwise) else None
 
     def strategy(self, scale: Scale) -> SearchStrategy[Any]:
         """The strategy of cases, as large as `scale` says; SpecError when `cases` makes none."""
@@ -182,6 +211,8 @@ def find_mistakes(spec: KernelSpec, checks: Collection[str]) -> tuple[str, ...]:
     `checks` are the names of the checks that there are.
     """
     wrong = {name: list(inspect(name, getattr(spec, name))) for name, inspect in _FIELDS.items()}
+    if isinstance(spec.contract, Contract) and wrong["contract"]:  # the other fields follow from it
+        return tuple(wrong["contract"])
     found = [sentence for sentences in wrong.values() for sentence in sentences]
     for fields, compare in _RELATIONS:
         # A field that holds what it must not says nothing of the others.
@@ -201,13 +232,22 @@ def _find_misnamed_checks(
         yield from inspect_choice(f"limit on lane {limit.lane}: check", limit.check, checks)
 
 
+def _inspect_contract(field: str, value: object) -> Iterator[str]:
+    if isinstance(value, Contract):
+        yield from value.mistakes()
+    elif value is not None:
+        yield f"{field} must be Contract(...), got {show(value)}"
+
+
 def _inspect_name(field: str, value: object) -> Iterator[str]:
     if not isinstance(value, str) or not re.fullmatch(r"[a-z][a-z0-9_]*", value):
         yield f"{field} must be lower-case words joined by underscores, got {show(value)}"
 
 
 def _inspect_case(field: str, value: object) -> Iterator[str]:
-    if not isinstance(value, type) or not is_dataclass(value):
+    if value is None:
+        yield "there is no contract with inputs, and no case: declare one of the two"
+    elif not isinstance(value, type) or not is_dataclass(value):
         yield f"{field} must be the dataclass of the cases, got {show(value)}"
 
 
@@ -218,12 +258,6 @@ def _inspect_bounds(field: str, value: object) -> Iterator[str]:
     for output, bound in value.items():
         if isinstance(bound, type) or not hasattr(bound, "judge"):
             yield f"{field}[{output!r}] must be a bound, such as exact_bits(), got {show(bound)}"
-
-
-def _inspect_faults(field: str, value: object) -> Iterator[str]:
-    yield from inspect_tuple(field, value, Fault)
-    if value == ():
-        yield f"{field} is empty: plant at least one that a check must catch"
 
 
 def _inspect_refuses(field: str, value: object) -> Iterator[str]:
@@ -242,6 +276,11 @@ def _inspect_part(
         yield f"{field} must be {kind.__name__}(...), got {show(value)}"
 
 
+def _inspect_claim(field: str, value: object) -> Iterator[str]:
+    if not isinstance(value, (Bitwise, Varies)):
+        yield f"{field} must be Bitwise(...) or Varies(...), got {show(value)}"
+
+
 def _inspect_flag(field: str, value: object) -> Iterator[str]:
     if not isinstance(value, bool):
         yield f"{field} must be True or False, got {show(value)}"
@@ -254,6 +293,15 @@ def _inspect_launches(field: str, value: object) -> Iterator[str]:
     for lane, count in value.items():
         yield from inspect_choice(field, lane, LANES)
         yield from inspect_count(f"{field}[{lane!r}]", count, 1)
+
+
+def _inspect_blocks(field: str, value: Any) -> Iterator[str]:
+    wrong = list(inspect_tuple(field, value, int))
+    yield from wrong
+    if not wrong and not value:
+        yield f"{field} is empty: name at least the tile size that is the default"
+    for block in () if wrong else value:
+        yield from inspect_count(field, block, 1)
 
 
 def _inspect_layouts(field: str, value: object) -> Iterator[str]:
@@ -271,14 +319,15 @@ _maybe = partial(inspect_function, optional=True)
 _names = partial(inspect_names, what="names of tensors")
 # What each field must hold by itself.
 _FIELDS: dict[str, Callable[[str, Any], Iterator[str]]] = {
-    "name": _inspect_name,
+    "contract": _inspect_contract,
     "run": partial(inspect_function, signature=_RUN),
+    "name": _inspect_name,
     "case": _inspect_case,
     "cases": partial(inspect_function, signature="() or (scale) -> strategy of cases"),
     "oracle": partial(inspect_function, signature=_RUN),
     "bounds": _inspect_bounds,
-    "faults": _inspect_faults,
-    "reproducible": partial(_inspect_part, kind=Bitwise),
+    "faults": partial(inspect_tuple, kind=Fault),
+    "reproducible": _inspect_claim,
     "dtypes": partial(_maybe, signature="(tensors, params) -> the type of each output"),
     "invariances": partial(inspect_tuple, kind=Invariance),
     "strided": _names,
@@ -298,6 +347,7 @@ _FIELDS: dict[str, Callable[[str, Any], Iterator[str]]] = {
     "elementwise": partial(_inspect_part, kind=Elementwise, optional=True),
     "storage": partial(_inspect_part, kind=Storage, optional=True),
     "lowering": partial(_inspect_part, kind=Lowering),
+    "blocks": _inspect_blocks,
 }
 
 
@@ -309,7 +359,7 @@ def _compare_names(spec: KernelSpec) -> Iterator[str]:
 
 
 def _compare_outputs(spec: KernelSpec) -> Iterator[str]:
-    claim, storage, cast = spec.reproducible, spec.storage, spec.elementwise
+    claim, storage, cast = spec.bitwise or Bitwise(), spec.storage, spec.elementwise
     named = {
         "reproducible: outputs": sorted(claim.outputs),
         "reproducible: varies": sorted(claim.varies),
@@ -334,11 +384,11 @@ def _compare_layouts(spec: KernelSpec) -> Iterator[str]:
 
 def _compare_shown(spec: KernelSpec) -> Iterator[str]:
     faults = {fault.name: fault for fault in spec.faults}
-    shown = spec.reproducible.shown_by
+    shown = spec.bitwise.shown_by if spec.bitwise else None
     if shown is None:
         return
     if shown not in faults:
-        known = ", ".join(repr(name) for name in faults)
+        known = ", ".join(repr(name) for name in faults) or "none that are planted"
         yield f"reproducible: shown_by names {shown!r}, which is no planted fault: choose from {known}"
     elif faults[shown].caught_by != "reproducibility":
         yield (

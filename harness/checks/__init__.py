@@ -45,6 +45,23 @@ def unable(check: str, spec: KernelSpec, lane: Lane) -> str:
     return f"lane {lane.name} {lacking}" if lacking and lane.device.type != "cuda" else ""
 
 
+def unproven(check: str, spec: KernelSpec) -> str:
+    """What `spec` lacks for a passing `check` to be demonstrated, whatever the case; "" for nothing.
+
+    A spec without planted faults lacks everything. The bitwise claim is shown able to fail by a control, or
+    by a planted fault that reproducibility catches.
+    """
+    claim = spec.bitwise
+    if check == "reproducibility" and claim is not None:
+        caught = any(fault.caught_by == check for fault in spec.faults)
+        shown = claim.control is not None or claim.shown_by is not None or caught
+        return "" if shown else f"{_UNSHOWN}: give a launcher that varies as control"
+    return "" if spec.faults else f"{_UNSHOWN}: plant a fault that {check} catches"
+
+
+_UNSHOWN = "nothing shows that it can fail"
+
+
 def run(check: str, spec: KernelSpec, inputs: Inputs, lane: Lane) -> CheckResult:
     """Run `check` by name; what the launcher raises becomes an outcome, other errors stay errors.
 

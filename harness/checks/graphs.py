@@ -57,7 +57,7 @@ def reverse(inputs: Inputs) -> Inputs:
 
 
 def _select_claimed(spec: KernelSpec, outputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    claim = spec.reproducible.outputs
+    claim = spec.bitwise.outputs if spec.bitwise else frozenset()
     return {name: output for name, output in outputs.items() if not claim or name in claim}
 
 
@@ -66,6 +66,6 @@ CHECK = Check(
     name="graphs",
     judge=check,
     launches=lambda spec: 16,
-    applies=lambda spec: spec.capturable,
+    applies=lambda spec: spec.capturable and spec.bitwise is not None,
     lacking="has no graphs",
 )

@@ -15,7 +15,7 @@ from bitproof.harness.errors import SpecError
 from bitproof.harness.lanes.base import Lane, Variation, kept
 from bitproof.harness.outcomes import CheckResult, Finding, judged
 from bitproof.harness.report import compare
-from bitproof.harness.spec import KernelSpec
+from bitproof.harness.spec import Bitwise, KernelSpec
 
 
 def check(spec: KernelSpec, inputs: Inputs, lane: Lane) -> CheckResult:
@@ -25,7 +25,7 @@ def check(spec: KernelSpec, inputs: Inputs, lane: Lane) -> CheckResult:
     names a control, it runs on the same inputs; `counts` says for which outputs it varied. Where it names
     none and the kernel adds floats, one more run adds them in another order.
     """
-    claim = spec.reproducible
+    claim = _claim(spec)
     runs, varied, sums = _repeat(spec, inputs, lane)
     findings: list[Finding] = []
     for name, turn in varied.items():
@@ -78,7 +78,7 @@ def _repeat(
 
     The latter are the additions of floats whose order could matter, in the run that has most.
     """
-    turns = spec.reproducible.runs
+    turns = _claim(spec).runs
     runs, sums = [], 0
     for turn in range(turns):
         launched = lane.run(spec, inputs, Variation(turn=turn, turns=turns))
@@ -105,9 +105,14 @@ def _differs(first: Tensor, other: Tensor) -> Tensor:
     return (bits(first) != bits(other)).any()
 
 
+def _claim(spec: KernelSpec) -> Bitwise:
+    """What a spec claims, or what it would claim if it made a claim."""
+    return spec.bitwise or Bitwise()
+
+
 def count_launches(spec: KernelSpec) -> int:
     """The claim's runs, and as many of its control; without one, a run that adds in another order."""
-    claim = spec.reproducible
+    claim = _claim(spec)
     return claim.runs * 2 if claim.control is not None else claim.runs + 1
 
 
@@ -122,13 +127,14 @@ def _explain_idle(counts: Collection[str]) -> str:
 
 def list_wanted(spec: KernelSpec) -> Mapping[str, Shows]:
     """The outputs of which the claim says that its control varies: only running it tells."""
-    return {f"control varied: {name}": None for name in spec.reproducible.varies}
+    return {f"control varied: {name}": None for name in _claim(spec).varies}
 
 
 CHECK = Check(
     name="reproducibility",
     judge=check,
     launches=count_launches,
+    applies=lambda spec: spec.bitwise is not None,
     wanted=list_wanted,
     idle=_explain_idle,
 )

@@ -1,8 +1,9 @@
 """Tensors that a user captured from a real run: loaded from safetensors, held against the spec, recorded.
 
-A spec has no schema of its inputs, but its strategy draws them: captured tensors must be like some
-drawn case, with the same names, dtypes and dimensions, and with sizes equal wherever they are equal in
-every drawn case. Parameters and launch are those of the simplest case unless given.
+A contract that declares its inputs says what they are. A case written by hand has no schema, but its strategy
+draws inputs: captured tensors must be like those of some drawn case, with the same names, dtypes and
+dimensions, and with sizes equal wherever they are equal in every drawn case. Parameters and launch are those
+of the simplest case unless given.
 
 A safetensors file holds dense tensors. Strides that they had are text in its metadata, under "strides:NAME":
 
@@ -29,6 +30,9 @@ from bitproof.harness import case as cases
 from bitproof.harness.case import Inputs, Launch
 from bitproof.harness.data import bits
 from bitproof.harness.errors import UsageError, one_line
+from bitproof.harness.inputs import Declaration, DeclaredCase
+from bitproof.harness.inputs.declaration import axes_of
+from bitproof.harness.inputs.fitting import find_misfits, types_of
 from bitproof.harness.lanes.arena import fill
 from bitproof.harness.lanes.base import parameters
 from bitproof.harness.report import files
@@ -49,7 +53,10 @@ Axis = tuple[str, int]
 
 @dataclass(frozen=True, kw_only=True)
 class Schema:
-    """What a spec's cases look like: tensors in every case and in any, their kinds, equal sizes."""
+    """What a spec's cases look like: tensors in every case and in any, their kinds, equal sizes.
+
+    `declaration` says more where the inputs were declared.
+    """
 
     required: frozenset[str]
     dtypes: Mapping[str, frozenset[torch.dtype]]
@@ -57,6 +64,7 @@ class Schema:
     equal: tuple[tuple[Axis, Axis], ...]
     params: Mapping[str, Any]
     launch: Launch
+    declaration: Declaration | None = None
 
 
 def load(
@@ -71,6 +79,8 @@ def load(
     like = schema(spec)
     _hold(tensors, like, f"{path} does not fit kernel {spec.name!r}")
     plain = _params(params, like, spec)
+    for misfit in find_misfits(like.declaration, tensors, plain) if like.declaration else ():
+        raise UsageError(f"{path} does not fit kernel {spec.name!r}: {misfit}")
     launch = cases.decode(Launch, plain[_LAUNCH])
     inputs = Inputs(
         tensors={
@@ -129,7 +139,9 @@ def digest(path: Path) -> str:
 
 
 def schema(spec: KernelSpec) -> Schema:
-    """What `spec`'s strategy draws: the same cases every time."""
+    """What `spec` declares, or else what its strategy draws: the same cases every time."""
+    if issubclass(spec.case, DeclaredCase):
+        return _declared(spec.case)
     found = falsify.draw_cases(spec, _DRAWN)
     simplest = found[0]
     drawn: list[dict[str, Tensor]] = [case.tensors(torch.device("cpu")) for case in found]
@@ -141,6 +153,20 @@ def schema(spec: KernelSpec) -> Schema:
         equal=tuple(_equal(drawn)),
         params=simplest.params(),
         launch=simplest.launch,
+    )
+
+
+def _declared(kind: type[DeclaredCase]) -> Schema:
+    declaration, simplest = kind.declaration, kind()
+    names = declaration.inputs
+    return Schema(
+        required=frozenset(names),
+        dtypes=types_of(declaration),
+        dimensions={name: frozenset({len(axes_of(names[name]))}) for name in names},
+        equal=(),
+        params=simplest.params(),
+        launch=simplest.launch,
+        declaration=declaration,
     )
 
 

@@ -94,7 +94,7 @@ def run(
         click.echo(line)
     outcomes = [result.outcome for result in results]
     if fault is None:
-        return exit_status(outcomes)
+        return exit_status(Outcome.PASSED if one.holds else one.outcome for one in results)
     sentence, status = judge_catch(found, dict(zip(names, outcomes, strict=True)), here)
     click.echo(sentence)
     return status
@@ -176,6 +176,7 @@ def _judge(found: FoundSpec, check: str, inputs: Inputs, lane: Lane) -> SearchRe
         lines=collections.Counter(findings.lines),
         configurations=collections.Counter(findings.configurations),
         reasons={findings.reason} if findings.reason else set(),
+        unproven=checks.unproven(check, found.spec),
         seconds=time.perf_counter() - began,
         inputs=inputs,
         findings=findings if findings.outcome.is_defect else None,

@@ -79,7 +79,9 @@ def _lines(kernel: dict[str, Any]) -> Iterator[str]:
         ranks = " or ".join(str(count) for count in tensor["dimensions"])
         absent = "" if tensor["required"] else "; in some cases only"
         plural = "" if tensor["dimensions"] == [1] else "s"
-        yield f"  tensor  {tensor['name']}: {kinds}, {ranks} dimension{plural}{absent}"
+        axes = f"[{', '.join(tensor['axes'])}]" if tensor["axes"] is not None else ""
+        shape = axes or f"{ranks} dimension{plural}"
+        yield f"  tensor  {tensor['name']}: {kinds}, {shape}{absent}"
     for name, value in kernel.get("params", {}).items():
         yield f"  param   {name}, {json.dumps(value)} unless given"
     for claim in kernel["claims"]:
@@ -126,6 +128,7 @@ def _inputs(spec: Any) -> dict[str, Any]:
                 "name": name,
                 "dtypes": sorted(str(dtype).removeprefix("torch.") for dtype in dtypes),
                 "dimensions": sorted(like.dimensions[name]),
+                "axes": _axes(like, name),
                 "required": name in like.required,
             }
             for name, dtypes in sorted(like.dtypes.items())
@@ -134,11 +137,27 @@ def _inputs(spec: Any) -> dict[str, Any]:
     }
 
 
+def _axes(like: Any, name: str) -> list[str] | None:
+    """The axes of a declared input as it names them, None for one that no contract declares."""
+    if like.declaration is None:
+        return None
+    return [str(axis) for axis in like.declaration.axes()[name]]
+
+
+def _shown(bitwise: Any) -> str:
+    """By what the bitwise claim was seen to fail."""
+    if bitwise.control is not None:
+        return f"shown by control {bitwise.control}"
+    return f"shown by fault {bitwise.shown_by!r}" if bitwise.shown_by else "shown by nothing yet"
+
+
 def _claims(spec: Any) -> list[str]:
     claims = [f"{output}: {bound.formula}" for output, bound in sorted(spec.bounds.items())]
-    bitwise = spec.reproducible
-    shown = f"control {bitwise.control}" if bitwise.control else f"fault {bitwise.shown_by!r}"
-    claims.append(f"equal bits over {bitwise.runs} runs, shown by {shown}")
+    bitwise = spec.bitwise
+    if bitwise is None:
+        claims.append(f"bits may vary: {spec.reproducible.because}")
+    else:
+        claims.append(f"equal bits over {bitwise.runs} runs, {_shown(bitwise)}")
     claims += [f"invariance: {invariance.name}" for invariance in spec.invariances]
     if spec.elementwise is not None:
         cast = spec.elementwise

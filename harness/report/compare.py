@@ -17,6 +17,7 @@ from bitproof.harness.data import bits
 from bitproof.harness.errors import SpecError, describe
 from bitproof.harness.lanes.base import Writer, parameters
 from bitproof.harness.outcomes import Finding
+from bitproof.harness.references import bound_on
 from bitproof.harness.spec import KernelSpec
 from bitproof.oracles import formats
 from bitproof.oracles.estimates import Estimate
@@ -91,7 +92,7 @@ def output(
         )
     if got.dtype != want.dtype != np.float64:
         return _of_type(name, got.dtype, want.dtype), np.inf
-    bound = spec.bounds[name]
+    bound = bound_on(spec.bounds[name], name, inputs.tensors, parameters(inputs))
     if isinstance(bound, ExactBits) and got.dtype == want.dtype and _agree(bound, got, want):
         return None, 0.0
     try:

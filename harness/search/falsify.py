@@ -35,7 +35,8 @@ from bitproof.harness.spec import KernelSpec
 class SearchResult:
     """What a search found: examples by outcome, what the cases covered, and the smallest failing one.
 
-    `wanted` names the counts that must not be zero for its passing to mean something.
+    `wanted` names the counts that must not be zero for its passing to mean something; `unproven` says what
+    the spec itself lacks for that (`checks.unproven`).
     """
 
     check: str
@@ -49,6 +50,7 @@ class SearchResult:
     reasons: set[str] = field(default_factory=set)
     wanted: frozenset[str] = frozenset()
     unable: str = ""
+    unproven: str = ""
     seconds: float = 0.0
     case: Case | None = None
     inputs: Inputs | None = None
@@ -89,11 +91,18 @@ class SearchResult:
         if lost > _LOST and lost > self.examples * _LOST_SHARE:
             return f"{lost} of {self.examples} examples were out of resources"
         if not self.counts:
-            return ""
+            return self.unproven
         idle = sorted(name for name in self.wanted if not self.counts[name])
         if idle:
             return f"never {idle[0]}"
-        return "" if self.counts.total() else checks.find(self.check).idle(self.counts)
+        return self.unproven if self.counts.total() else checks.find(self.check).idle(self.counts)
+
+    @property
+    def holds(self) -> bool:
+        """Whether nothing is missing but what the spec leaves out: an author's first run is no failure."""
+        return self.outcome is Outcome.PASSED or (
+            self.undemonstrated != "" and self.undemonstrated == self.unproven
+        )
 
     def entry(self, *, report: str = "", record: Path | None = None) -> Entry:
         """The entry of a run's summary, with the report and the record of a failure."""
@@ -206,7 +215,12 @@ def search(
     """
     draws.register()
     wanted = checks.find(check).wanted(spec)
-    result = SearchResult(check=check, kernel=spec.name, wanted=frozenset(wanted))
+    result = SearchResult(
+        check=check,
+        kernel=spec.name,
+        wanted=frozenset(wanted),
+        unproven=checks.unproven(check, spec),
+    )
     began = time.perf_counter()
 
     def here(case: Case) -> tuple[Inputs, CheckResult]:

@@ -218,7 +218,7 @@ def _request(found: FoundSpec, check: str, case: Case) -> dict[str, Any]:
         kernel=found.spec.name,
         fault=found.fault,
         check=check,
-        runs=found.spec.reproducible.runs,
+        runs=_runs(found.spec),
         case=cases.encode(case),
     )
     plain: dict[str, Any] = msgspec.to_builtins(request)
@@ -264,9 +264,8 @@ def answer(request: dict[str, Any], lane: Lane, known: Sequence[FoundSpec] = ())
     return {"findings": msgspec.to_builtins(findings, enc_hook=str), "usable": usable}
 
 
-_opened: set[int] = (
-    set()
-)  # the processes that have opened the lane's device: a copy starts with its parent's
+# The processes that have opened the lane's device: a copy begins with its parent's.
+_opened: set[int] = set()
 
 
 def _open(lane: Lane) -> None:
@@ -281,11 +280,16 @@ def _open(lane: Lane) -> None:
             )
 
 
+def _runs(spec: KernelSpec) -> int:
+    """The runs of the bitwise claim, 0 where none is made."""
+    return spec.bitwise.runs if spec.bitwise else 0
+
+
 def _known(asked: Request, known: Sequence[FoundSpec]) -> FoundSpec | None:
     wanted = (asked.spec, asked.kernel, asked.fault, asked.runs)
     for found in known:
         spec = found.spec
-        if (found.reference, spec.name, found.fault, spec.reproducible.runs) == wanted:
+        if (found.reference, spec.name, found.fault, _runs(spec)) == wanted:
             return found
     return None
 

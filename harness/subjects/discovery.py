@@ -57,8 +57,10 @@ class FoundSpec:
     mistakes: tuple[str, ...] = ()
 
     def with_runs(self, runs: int) -> FoundSpec:
-        """The same, its reproducibility judged over `runs` runs; SpecError below 2."""
-        claim = dataclasses.replace(self.spec.reproducible, runs=runs)
+        """The same, its reproducibility judged over `runs` runs if it is claimed; SpecError below 2."""
+        if self.spec.bitwise is None:
+            return self
+        claim = dataclasses.replace(self.spec.bitwise, runs=runs)
         return dataclasses.replace(self, spec=dataclasses.replace(self.spec, reproducible=claim))
 
 

@@ -18,6 +18,7 @@ from bitproof.harness.spec import (
     Lowering,
     Storage,
     Tolerated,
+    Varies,
 )
 from tests.harness.plain import scaled
 
@@ -28,6 +29,7 @@ PLAIN: dict[type, dict[str, Any]] = {
         "conversions": {"fp32 to e4m3": 8},
     },
     Bitwise: {"shown_by": "a fault"},
+    Varies: {"because": "sums by atomics"},
     Elementwise: {"input": "x", "output": "y", "format": "e4m3"},
     Fault: {"name": "a", "within": "run", "old": "+", "new": "-", "caught_by": "agreement"},
     Invariance: {"name": "same", "transform": lambda i: i, "relate": lambda o, i: o},
@@ -84,7 +86,7 @@ def test_a_part_that_fits_is_accepted(kind: Callable[..., object]) -> None:
             {"shown_by": ""},
             "shown_by must be the name of a planted fault, as text, got ''",
         ),
-        (Bitwise, {"shown_by": None}, "nothing shows that the claim can fail: give a launcher"),
+        (Varies, {"because": ""}, "because must be the reason why bits may vary, as text, got ''"),
         (
             Bitwise,
             {"varies": frozenset({"y"})},

@@ -101,7 +101,11 @@ def test_a_sound_spec_has_no_mistakes() -> None:
             {"bounds": {"y": 0.1}},
             r"bounds\['y'\] must be a bound, such as exact_bits\(\), got 0\.1",
         ),
-        ({"faults": ()}, "faults is empty: plant at least one"),
+        ({"faults": None}, "faults must be a tuple of Fault, got None"),
+        ({"contract": "norm"}, r"contract must be Contract\(\.\.\.\), got 'norm'"),
+        ({"case": None}, "there is no contract with inputs, and no case"),
+        ({"blocks": ()}, "blocks is empty: name at least the tile size that is the default"),
+        ({"blocks": (0,)}, "blocks must be an integer of at least 1, got 0"),
         (
             {"faults": FAULT},
             r"faults must be a tuple of Fault, got Fault\(name=.*: write \(Fault\(",
@@ -115,7 +119,10 @@ def test_a_sound_spec_has_no_mistakes() -> None:
             {"faults": _fault(caught_by="luck")},
             "fault 'off by a factor': caught_by names 'luck': choose from agreement, compile_cache",
         ),
-        ({"reproducible": None}, r"reproducible must be Bitwise\(\.\.\.\), got None"),
+        (
+            {"reproducible": None},
+            r"reproducible must be Bitwise\(\.\.\.\) or Varies\(\.\.\.\), got",
+        ),
         (
             {"reproducible": Bitwise(shown_by="no such fault")},
             "shown_by names 'no such fault', which is no planted fault: choose from 'off by a factor'",

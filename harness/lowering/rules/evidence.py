@@ -70,7 +70,8 @@ class Subject:
     @cached_property
     def claimed(self) -> Outputs:
         """The outputs whose bits must not vary from run to run."""
-        return self.spec.reproducible.outputs or self.every
+        claim = self.spec.bitwise
+        return frozenset() if claim is None else claim.outputs or self.every
 
     @cached_property
     def _reached(self) -> dict[int, Outputs]:
