@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import torch
@@ -53,7 +53,9 @@ class Launched:
     `violations` are the sanitizer's reports (interpreter lane only), each a dataclass with a `text`;
     `compiled` counts the variants that the run compiled (cuda lane only); `writer(output, index)` words
     which program wrote an element last (watched runs on the interpreter lane only). `launches` are the
-    kernels that were started, in order, or None on a lane that cannot tell.
+    kernels that were started, in order, or None on a lane that cannot tell. `products` says for each
+    (file, line) of a `tl.dot` how its instruction is known (interpreter lane only): it was "read" from the
+    compiler's output, all that the target has add "alike", or it is "assumed", and why.
     """
 
     outputs: Mapping[str, Tensor]
@@ -63,6 +65,7 @@ class Launched:
     compiled: int = 0
     writer: Writer | None = None
     launches: tuple[KernelLaunch, ...] | None = None
+    products: Mapping[tuple[str, int], str] = field(default_factory=dict)
 
 
 class LaunchFailed(Exception):
