@@ -93,7 +93,7 @@ class Suite:
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_make_scheduler(self, config: pytest.Config, log: Any) -> object | None:
         """On the cuda lane, where a test may compile for minutes, idle workers take what others have left."""
-        if self._lane == "interpreter" or config.getoption("dist") != "load":
+        if lanes.family(self._lane) == "interpreter" or config.getoption("dist") != "load":
             return None
         from xdist.scheduler import WorkStealingScheduling
 

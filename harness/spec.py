@@ -20,7 +20,7 @@ import torch
 from hypothesis.strategies import SearchStrategy
 from torch import Tensor
 
-from bitproof.harness.bounds import Bound
+from bitproof.harness.bounds import Bound, ExactBits
 from bitproof.harness.case import Case, Inputs, Launch, Scale
 from bitproof.harness.contract import Contract
 from bitproof.harness.declarations import (
@@ -203,6 +203,10 @@ class KernelSpec:
     def left_out(self, params: Params) -> frozenset[str]:
         """The outputs that the configuration `params` leaves unwritten."""
         return self.unwritten(params) if self.unwritten else frozenset()
+
+    def claims_exact_bits(self) -> bool:
+        """Whether any output must have the oracle's very bits."""
+        return any(isinstance(bound, ExactBits) for bound in self.bounds.values())
 
 
 def find_mistakes(spec: KernelSpec, checks: Collection[str]) -> tuple[str, ...]:

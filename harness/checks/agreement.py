@@ -32,7 +32,7 @@ def check(spec: KernelSpec, inputs: Inputs, lane: Lane) -> CheckResult:
     findings, worst = compare.against_oracle(spec, launched.outputs, inputs)
     if any(finding.index is not None for finding in findings):
         findings = _attributed(findings, spec, inputs, lane, launched)
-    findings = findings or _not_refused(spec, inputs, lane)
+    findings = _qualify(findings, spec, launched) or _not_refused(spec, inputs, lane)
     if not findings and not any(output.numel() for output in launched.outputs.values()):
         return CheckResult(outcome=Outcome.NOT_DEMONSTRATED, reason="its outputs are empty")
     if not findings and inputs.launch.config and met.configurations:
@@ -44,6 +44,9 @@ def check(spec: KernelSpec, inputs: Inputs, lane: Lane) -> CheckResult:
     if launched.launches is None:
         return judgement
     counts = {"a kernel launched": int(bool(launched.launches))}
+    if launched.products:
+        assumed = any(known.startswith("assumed") for known in launched.products.values())
+        counts["a product's instruction assumed"] = int(assumed)
     return dataclasses.replace(judgement, counts=counts)
 
 
@@ -58,6 +61,18 @@ def _launch(spec: KernelSpec, inputs: Inputs, lane: Lane) -> Launched:
             if refusal:
                 raise LaunchFailed(spec.name) from Uncompilable(refusal)
         raise
+
+
+def _qualify(findings: list[Finding], spec: KernelSpec, launched: Launched) -> list[Finding]:
+    """The findings, and where exact bits are claimed, which products' instructions are not known."""
+    doubts = tuple(
+        f"  products  tl.dot at {file}:{line} was computed by the usual instruction, since {known[9:]}"
+        for (file, line), known in sorted(launched.products.items())
+        if known.startswith("assumed")
+    )
+    if not doubts or not spec.claims_exact_bits():
+        return findings
+    return [dataclasses.replace(one, lines=(*one.lines, *doubts)) for one in findings]
 
 
 def _attributed(

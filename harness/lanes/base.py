@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import torch
@@ -56,7 +56,9 @@ class Launched:
     `compiled` counts the variants that the run compiled (cuda lane only); `writer(output, index)` words
     which program wrote an element last (watched runs on the interpreter lane only). `launches` are the
     kernels that were started, in order, or None on a lane that cannot tell. `sums` counts what may add floats
-    in another order, in a reordered run what did (interpreter lane only).
+    in another order, in a reordered run what did (interpreter lane only). `products` says for each
+    (file, line) of a `tl.dot` how its instruction is known (interpreter lane only): it was "read" from the
+    compiler's output, all that the target has add "alike", or it is "assumed", and why.
     """
 
     outputs: Mapping[str, Tensor]
@@ -67,6 +69,7 @@ class Launched:
     writer: Writer | None = None
     launches: tuple[KernelLaunch, ...] | None = None
     sums: int = 0
+    products: Mapping[tuple[str, int], str] = field(default_factory=dict)
 
 
 class LaunchFailed(Exception):

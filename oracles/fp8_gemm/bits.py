@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 from bitproof.oracles import tensor_cores
 from bitproof.oracles.formats import BF16, E4M3, FP16, Array, bits, from_bits, to_numpy
 from bitproof.oracles.fp8_gemm.products import SCALED, scale_values
+from bitproof.oracles.instructions import Instruction
 from bitproof.oracles.rounding import round_to
-from bitproof.oracles.tensor_cores import Floats, Instruction
+from bitproof.oracles.tensor_cores import Floats
 
 
 def linear(

@@ -18,18 +18,31 @@ from bitproof.harness.lanes.interpreter.numerics import sums
 from bitproof.harness.lanes.interpreter.sanitizer.fence import Fence
 from bitproof.harness.lanes.interpreter.sanitizer.sanitizer import Sanitizer
 from bitproof.harness.spec import KernelSpec, Params, Tensors
+from bitproof.harness.targets import architectures
+from bitproof.harness.targets.families import lane_target
 from bitproof.harness.targets.versions import libraries
+from bitproof.oracles.instructions import CONFIRMED
+
+_TARGET = "sm_90"
 
 
 @dataclass(frozen=True, kw_only=True)
 class InterpreterLane:
-    """Runs on the CPU in Triton's interpreter, as overlaid; opening it installs the overlay."""
+    """Runs on the CPU in Triton's interpreter, as overlaid; opening it installs the overlay.
+
+    It computes as sm_90 does, but for matrix products where `name` says another target.
+    """
 
     name: str = "interpreter"
 
     def __post_init__(self) -> None:
         """Install the overlay; raises EnvironmentUnfit on a triton it does not know."""
         overlay.install()
+
+    @property
+    def target(self) -> str:
+        """Whose tensor cores multiply."""
+        return lane_target(self.name) or _TARGET
 
     @property
     def device(self) -> torch.device:
@@ -62,8 +75,11 @@ class InterpreterLane:
             turn=variation.turn,
             reordered=variation.reordered,
             scratch={"config": inputs.launch.config, "tuning": variation.tuning},
+            target=self.target,
+            asking=spec.claims_exact_bits(),
         )
-        with state.session(session), answer_questions(), passages.noting():
+        arch = architectures.target(self.target).arch
+        with state.session(session), answer_questions(arch), passages.noting():
             try:
                 outputs, tensors = with_room(lambda: call(spec, inputs, arena))
                 sums.count_met_again()
@@ -76,6 +92,7 @@ class InterpreterLane:
             arena=arena,
             launches=tuple(session.launches),
             sums=session.sums,
+            products=session.products,
         )
         if watch is None:
             return launched
@@ -92,8 +109,8 @@ class InterpreterLane:
     def launch(self, spec: KernelSpec, tensors: Tensors, params: Params) -> dict[str, torch.Tensor]:
         """One call, the programs in the stock order, nothing watched."""
         with (
-            state.session(state.Session(fp_fusion=_fusion())),
-            answer_questions(),
+            state.session(state.Session(fp_fusion=_fusion(), target=self.target)),
+            answer_questions(architectures.target(self.target).arch),
             passages.noting(),
         ):
             return with_room(lambda: spec.run(dict(tensors), dict(params)))
@@ -107,8 +124,11 @@ class InterpreterLane:
         return True
 
     def versions(self) -> dict[str, str]:
-        """Lane and library versions."""
-        return {"lane": self.name, **libraries()}
+        """Lane and library versions, and whose products were computed where that is not sm_90."""
+        told = {"lane": self.name}
+        if self.target not in CONFIRMED:
+            told["products"] = f"as published of {self.target}, not confirmed by a card"
+        return {**told, **libraries()}
 
 
 def _claimed_on_grid(spec: KernelSpec) -> frozenset[str]:

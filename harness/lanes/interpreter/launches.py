@@ -129,7 +129,11 @@ def _language(session: state.Session) -> Iterator[None]:
     builder = interpreter.interpreter_builder
     options = builder.options
     builder.options = dataclasses.replace(
-        options, sanitize_overflow=False, debug=session.watch is not None
+        options,
+        sanitize_overflow=False,
+        debug=session.watch is not None,
+        # As Triton's options for these targets have it: fp8 sums of sm_90 are not promoted unasked.
+        max_num_imprecise_acc_default=1 << 30 if session.target == "sm_90" else 0,
     )
     scope = _patch_language()
     try:

@@ -23,6 +23,9 @@ class Session:
     the kernels that were started, in order (see `compiling.launch.KernelLaunch`). Where sums are `reordered`,
     those of floats take another order than usual (see `numerics.sums`); `sums` counts them, or those that
     could take one. In runs whose `turn` is odd, results that hang on a reduction's tree come out otherwise.
+    `target` is that whose tensor cores multiply, `asking` says whether its compiler is asked by which
+    instruction where that decides bits, `products` keeps for each (file, line) of a product how its
+    instruction is known.
     """
 
     order: Any = None
@@ -35,6 +38,9 @@ class Session:
     turn: int = 0
     reordered: bool = False
     sums: int = 0
+    target: str = "sm_90"
+    asking: bool = False
+    products: dict[tuple[str, int], str] = field(default_factory=dict)
     scratch: dict[str, Any] = field(default_factory=dict)
 
 
