@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import zlib
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -138,6 +139,10 @@ class SampledBound:
     slack: float
     gradient: bool
     formula: str
+
+    def with_samples(self, count: int) -> SampledBound:
+        """The same by at most so many samples, which allows no more."""
+        return replace(self, sampled=lambda: itertools.islice(self.sampled(), count))
 
     def judge(self, got: Array, expected: Answer) -> Judgement | None:
         """Integers equal the answer or a sample. Of floats NaN and infinities, rows, then elements.
