@@ -16,7 +16,7 @@ import torch
 from hypothesis.strategies import SearchStrategy
 
 from bitproof.harness.bounds import Bound
-from bitproof.harness.case import Case, Inputs
+from bitproof.harness.case import Case
 from bitproof.harness.declarations import (
     Elementwise,
     Invariance,
@@ -73,7 +73,6 @@ class Contract:
     refuses: tuple[type[Exception], ...] = ()
     refusals: tuple[Refusal, ...] = ()
     unwritten: Callable[[Params], frozenset[str]] | None = None
-    must_not_recompile: Callable[[Inputs], Any] | None = None
     elementwise: Elementwise | None = None
     storage: Storage | None = None
 
@@ -119,7 +118,6 @@ class Contract:
             "refuses": self.refuses,
             "refusals": self.refusals,
             "unwritten": self.unwritten,
-            "must_not_recompile": self.must_not_recompile,
             "elementwise": self.elementwise,
             "storage": self.storage,
         }

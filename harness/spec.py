@@ -150,7 +150,7 @@ class KernelSpec:
     tolerates: tuple[Tolerated, ...] = ()
     unwritten: Callable[[Params], frozenset[str]] | None = _UNSAID
     capturable: bool = False
-    must_not_recompile: Callable[[Inputs], Iterable[Inputs]] | None = _UNSAID
+    must_not_recompile: Callable[[Inputs], Iterable[Inputs]] | None = None
     launches: Mapping[str, int] = field(default_factory=lambda: {"cuda": 800, "interpreter": 400})
     must_fit: Callable[[Launch], bool] | None = None
     program: Callable[[str, tuple[int, ...], Inputs], str] | None = None
