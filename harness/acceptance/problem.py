@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-import numpy as np
 import torch
 from hypothesis import strategies as st
 from torch import Tensor, nn
@@ -62,30 +61,33 @@ class Problem:
         return tuple(self.around.corners(small or self.on_card))
 
     def judge(self, outputs: Mapping[str, Tensor], inputs: Inputs) -> CheckResult:
-        """Outputs against the answer; not demonstrated where the bound would pass anything."""
+        """Outputs against the answer; not demonstrated where the reference or its bound says nothing."""
         findings, worst = compare.against_oracle(self.spec, outputs, inputs)
-        if findings:
-            return judged(findings, worst=worst)
-        if not any(output.numel() for output in outputs.values()):
-            return CheckResult(outcome=Outcome.NOT_DEMONSTRATED, reason="its outputs are empty")
-        loose = self._find_loose(outputs, inputs)
-        if loose:
-            return CheckResult(outcome=Outcome.NOT_DEMONSTRATED, reason=loose)
-        return judged((), worst=worst)
+        silent = self._find_silence(outputs, inputs, wrong=bool(findings))
+        if silent:
+            return CheckResult(outcome=Outcome.NOT_DEMONSTRATED, reason=silent)
+        return judged(findings, worst=worst)
 
-    def _find_loose(self, outputs: Mapping[str, Tensor], inputs: Inputs) -> str:
-        answers = self.spec.oracle(inputs.tensors, parameters(inputs))
-        told = []
-        for name, output in outputs.items():
-            answer = compare.fetch({name: answers[name]})[name]
-            if not np.issubdtype(answer.dtype, np.floating):
-                return ""
-            at = self.bound.at(name, inputs.tensors, parameters(inputs)).with_samples(_LOOSE)
-            loose = find_looseness(at, answer, compare.fetch({name: output})[name].dtype)
-            if not loose:
-                return ""
-            told.append(loose)
-        return told[0] if told else ""
+    def _find_silence(self, outputs: Mapping[str, Tensor], inputs: Inputs, *, wrong: bool) -> str:
+        """Why these inputs tell nothing; "" where they do.
+
+        A reference that leaves the range of its own types says nothing of what is right there. Of outputs
+        that are inside the bound, one has to have a bound that is not too wide.
+        """
+        answers = compare.fetch(self.spec.oracle(inputs.tensors, parameters(inputs)))
+        got = compare.fetch({name: one for name, one in outputs.items() if name in answers})
+        loose = []
+        for name in got if all(got[name].shape == answers[name].shape for name in got) else ():
+            at = self.bound.at(name, inputs.tensors, parameters(inputs))
+            if at.overflows(answers[name], got[name].dtype):
+                return "the reference leaves the range of the types that it declares"
+            if not wrong and got[name].size:
+                loose.append(
+                    find_looseness(at.with_samples(_LOOSE), answers[name], got[name].dtype)
+                )
+        if not wrong and not loose:
+            return "its outputs are empty"
+        return "" if wrong or not all(loose) else loose[0]
 
 
 def make_problem(

@@ -45,3 +45,22 @@ def test_a_wrong_candidate_is_rejected(candidate: str, trial: str, said: str) ->
         (evidence,) = tried(bench, trial)
     assert evidence.outcome is Outcome.FAILED, evidence
     assert said in evidence.sentence
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("file", ["solve", "experts"])
+def test_a_right_function_agrees(file: str) -> None:
+    """A triangular system, and rows by expert, held against references in the same form."""
+    with bench_of(f"{file}.py:right", f"{file}.py:reference") as bench:
+        evidence = tried(bench, "launches", "agreement", seconds=0.2)
+    assert [one.outcome for one in evidence] == [Outcome.PASSED] * 2, evidence
+
+
+@pytest.mark.parametrize(
+    "candidate", ["solve.py:first_order", "solve.py:cut", "experts.py:half", "experts.py:swapped"]
+)
+def test_a_wrong_function_is_rejected(candidate: str) -> None:
+    """An inverse of first order or cut off, accumulation in bf16, an expert's rows for another's."""
+    with bench_of(candidate, f"{candidate.partition(':')[0]}:reference") as bench:
+        (evidence,) = tried(bench, "agreement", seconds=0.2)
+    assert evidence.outcome is Outcome.FAILED, evidence
