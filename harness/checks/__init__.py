@@ -10,6 +10,8 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 
@@ -78,11 +80,17 @@ def run(check: str, spec: KernelSpec, inputs: Inputs, lane: Lane) -> CheckResult
     return dataclasses.replace(findings, lines=lines, configurations=configurations)
 
 
+@contextmanager
+def without_warnings() -> Iterator[None]:
+    """While active, what a launcher or oracle warns of is no verdict, also where warnings are errors."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
 def _judge(declared: Check, spec: KernelSpec, inputs: Inputs, lane: Lane) -> CheckResult:
     try:
-        with warnings.catch_warnings():
-            # What a launcher or oracle warns of is no verdict, also where warnings are made errors.
-            warnings.simplefilter("ignore")
+        with without_warnings():
             return declared.judge(spec, inputs, lane)
     except LaunchFailed as failure:
         return classify(failure.__cause__ or failure, spec.refuses)

@@ -124,6 +124,37 @@ def check(kernel: str, **options: Any) -> int:
 
 
 @main.command()
+@click.argument("candidate", required=False)
+@click.option(
+    "--reference",
+    metavar="REF",
+    help="What is right: FILE:function, or a FILE with Model, get_inputs and get_init_inputs.",
+)
+@click.option(
+    "--minutes",
+    type=click.FloatRange(min=0.05),
+    default=5.0,
+    show_default=True,
+    help="How long at most, shrinking included.",
+)
+@click.option("--tf32", is_flag=True, help="fp32 products of matrices may run in tf32.")
+@click.option(
+    "--replay", type=_file, metavar="FILE", help="Judge the case of a saved verdict again."
+)
+@_lane
+@_json
+def accept(candidate: str | None, **options: Any) -> int:
+    """Judge CANDIDATE, somebody's kernel, against a reference in torch.
+
+    CANDIDATE is FILE:function, or a FILE with ModelNew. Prints a page of evidence; the status is 0 where
+    it is accepted, 1 where it is rejected or too little was shown.
+    """
+    from bitproof.harness.commands import accept
+
+    return accept.run(candidate, **options)
+
+
+@main.command()
 @click.argument("file", type=_file)
 @click.option("--lane", help="Where to replay: cuda or interpreter (default: the record's lane).")
 @click.option(
