@@ -26,6 +26,10 @@ OPTIONS: dict[str, dict[str, Any]] = {
         "metavar": "N",
         "help": "runs of each reproducibility check (default: the spec's)",
     },
+    "ranks": {
+        "metavar": "LIST",
+        "help": "numbers of ranks, as 1,2,4,8, of kernels that run on several (default: the spec's)",
+    },
     "max-examples": {"type": int, "metavar": "N", "help": "examples of each kernel and check"},
     "seconds": {
         "type": int,

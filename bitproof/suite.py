@@ -22,6 +22,7 @@ from bitproof.harness.search import falsify, journal, profiles
 from bitproof.harness.search.isolation import Careful
 from bitproof.harness.search.journal import Journal
 from bitproof.harness.subjects.discovery import FoundSpec, describe_mistakes, locate, require_sound
+from bitproof.harness.subjects.ranks import parse_ranks, with_ranks_where_taken
 from bitproof.harness.vocabulary import CHECKS
 from bitproof.options import ask
 
@@ -202,6 +203,9 @@ class Suite:
                 found = tuple(item for item in every if not item.mistakes)
                 if not found:
                     require_sound(every)
+                ranks = ask(self._config, "ranks")
+                if ranks is not None:
+                    found = with_ranks_where_taken(found, parse_ranks(ranks))
             except BitproofError as error:
                 raise pytest.UsageError(str(error)) from error
             self._unsound = tuple(item for item in every if item.mistakes)

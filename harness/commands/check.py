@@ -27,6 +27,7 @@ from bitproof.harness.search.falsify import SearchResult
 from bitproof.harness.search.isolation import Careful
 from bitproof.harness.search.journal import Journal
 from bitproof.harness.subjects.discovery import FoundSpec
+from bitproof.harness.subjects.ranks import parse_ranks, with_ranks
 
 
 def run(
@@ -37,6 +38,7 @@ def run(
     seconds: int | None,
     hang_limit: int | None,
     runs: int | None,
+    ranks: str | None = None,
     tensors: Path | None,
     params: str | None,
     fault: str | None,
@@ -52,10 +54,14 @@ def run(
     for name, limit in (("--max-examples", max_examples), ("--seconds", seconds)):
         if limit is not None and tensors is not None:
             raise UsageError(f"{name} is for drawn cases: captured tensors are one case")
+    if ranks is not None and tensors is not None:
+        raise UsageError("--ranks is for drawn cases: of captured tensors --params says it")
     lanes.choose(lane)
     found = find_subject(kernel, specs, fault)
     if runs is not None:
         found = found.with_runs(runs)
+    if ranks is not None:
+        found = with_ranks(found, parse_ranks(ranks))
     names = _names(found, chosen)
     here = lanes.present()
     inputs, source = None, None

@@ -111,6 +111,11 @@ def list_(kernels: tuple[str, ...], **options: Any) -> int:
 @click.option("--seconds", type=_count, metavar="N", help="Begin no case of a check after N.")
 @_hang_limit
 @click.option("--runs", type=int, metavar="N", help="Runs of each reproducibility check.")
+@click.option(
+    "--ranks",
+    metavar="LIST",
+    help="Numbers of ranks, as 1,2,4,8, of a kernel that runs on several.",
+)
 @_add_capture_options("Check")
 @_one_kernel
 def check(kernel: str, **options: Any) -> int:

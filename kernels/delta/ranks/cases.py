@@ -59,14 +59,14 @@ class RanksCase:
 # What is compiled in, the plainest first: few, since each costs seconds to compile on a card. Where there are
 # two value heads, their gates differ.
 _BUILDS: tuple[dict[str, Any], ...] = (
-    {"gate": "bounded", "initial": True, "groups": 2},
+    {"gate": "bounded", "initial": True},
     {"gate": "bounded", "precision": "narrow", "initial": True, "values": 24},
     {"gate": "log", "keys": 24, "initial": True},
     {"gate": "bounded", "precision": "fp32", "dtype": "fp32", "initial": True, "heads": 2},
     {"gate": "bounded", "precision": "targeted", "state_v_first": True, "keys": 24},
-    {"gate": "bounded", "precision": "fp32", "retain": True, "keys": 24, "groups": 2},
+    {"gate": "bounded", "precision": "fp32", "retain": True, "keys": 24},
     {"gate": "plain", "dtype": "fp16", "initial": True, "state_v_first": True},
-    {"gate": "bounded", "heads": 2, "retain": True, "initial": True},
+    {"gate": "bounded", "groups": 2, "retain": True, "initial": True},
 )
 # Widths of a card's cases, by those above.
 _WIDE = {16: 64, 24: 60, 32: 128}
@@ -91,7 +91,11 @@ def rank_cases(
     retain = build.pop("retain", False)
     if scale.on_card:
         widths = {name: _WIDE[width] for name, width in widths.items()}
-    cut: Partition = draw(partitions.partitions(ranks=ranks, most=_most(scale)))
+    cut: Partition = draw(
+        partitions.partitions(
+            ranks=ranks, most=_most(scale, gradient), sequences=3 if gradient else 4
+        )
+    )
     operands: correlated.Kind = draw(st.sampled_from(("normal", "normal", "correlated")))
     call = DeltaCase(
         kind=kind,
@@ -108,8 +112,8 @@ def rank_cases(
     return RanksCase(call=call, ranks=cut.ranks)
 
 
-def _most(scale: Scale) -> int:
+def _most(scale: Scale, gradient: bool) -> int:
     """Rows of a case: on a card some chunks a rank, in the interpreter one or two."""
     if scale.on_card:
         return 4096 if scale.nightly else 1024
-    return 100
+    return 48 if gradient else 100

@@ -15,12 +15,13 @@ from bitproof.kernels.delta.ranks.cases import RanksCase
 
 
 def corners(kind: Kind, *, gradient: bool = False) -> tuple[RanksCase, ...]:
-    """A sequence over every rank of four, which hardly decays, between others that have states too."""
+    """A sequence over all of four ranks, which hardly decays; forward, others with states stand beside it."""
     call = DeltaCase(
         kind=kind,
-        lengths=(6, 30, 0, 4),
+        lengths=(30,) if gradient else (6, 30, 0, 4),
         groups=2,
         gates=Gates(gate="bounded", kind="gentle"),
+        precision="fp32",
         initial=True,
         gradient=gradient,
     )
