@@ -29,7 +29,8 @@ def check(spec: KernelSpec, inputs: Inputs, lane: Lane) -> CheckResult:
     refusal = find_refusal(spec.name, launched.launches or ())
     if refusal:
         return judged([Finding(summary=refusal)])
-    findings, worst = compare.against_oracle(spec, launched.outputs, inputs)
+    widths: dict[str, int] = {}
+    findings, worst = compare.against_oracle(spec, launched.outputs, inputs, widths=widths)
     if any(finding.index is not None for finding in findings):
         findings = _attributed(findings, spec, inputs, lane, launched)
     findings = findings or _not_refused(spec, inputs, lane)
@@ -41,10 +42,9 @@ def check(spec: KernelSpec, inputs: Inputs, lane: Lane) -> CheckResult:
         findings = [dataclasses.replace(one, summary=f"{_TUNED}{one.summary}") for one in found]
         worst = max(worst, further)
     judgement = judged(findings, worst=worst)
-    if launched.launches is None:
-        return judgement
-    counts = {"a kernel launched": int(bool(launched.launches))}
-    return dataclasses.replace(judgement, counts=counts)
+    launches = launched.launches
+    counts = {} if launches is None else {"a kernel launched": int(bool(launches))}
+    return dataclasses.replace(judgement, counts={**counts, **widths})
 
 
 def _launch(spec: KernelSpec, inputs: Inputs, lane: Lane) -> Launched:
