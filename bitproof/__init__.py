@@ -13,8 +13,24 @@ if TYPE_CHECKING:
     from bitproof.harness import data, invariances, strategies
     from bitproof.harness.bounds import all_of, exact_bits, forward_error, ulps
     from bitproof.harness.bounds.norms import relative_rms, scaled_max, storage_model
+    from bitproof.harness.bounds.tolerances import close, row_rms
     from bitproof.harness.case import Inputs, Launch, Scale
+    from bitproof.harness.contract import Contract
     from bitproof.harness.errors import Refused, Unsupported
+    from bitproof.harness.inputs import (
+        Choice,
+        Index,
+        Integer,
+        Offsets,
+        Real,
+        Size,
+        Tensor,
+        matrix,
+        packed_sequences,
+        ragged_experts,
+        vector,
+    )
+    from bitproof.harness.references import Reference
     from bitproof.harness.spec import (
         Accepted,
         Bitwise,
@@ -27,6 +43,7 @@ if TYPE_CHECKING:
         Refusal,
         Storage,
         Tolerated,
+        Varies,
     )
     from bitproof.oracles import formats
     from bitproof.oracles.estimates import Estimate
@@ -36,46 +53,68 @@ if TYPE_CHECKING:
 __all__ = [
     "Accepted",
     "Bitwise",
+    "Choice",
+    "Contract",
     "Elementwise",
     "Estimate",
     "Fault",
+    "Index",
     "Inputs",
+    "Integer",
     "Invariance",
     "KernelSpec",
     "Launch",
     "Limit",
     "Lowering",
     "Modelled",
+    "Offsets",
+    "Real",
+    "Reference",
     "Refusal",
     "Refused",
     "Scale",
+    "Size",
     "Storage",
+    "Tensor",
     "Tolerated",
     "Unsupported",
+    "Varies",
     "all_of",
+    "close",
     "data",
     "exact_bits",
     "formats",
     "forward_error",
     "invariances",
+    "matrix",
+    "packed_sequences",
+    "ragged_experts",
     "relative_rms",
     "round_to",
+    "row_rms",
     "scaled_max",
     "storage_model",
     "strategies",
     "ulps",
+    "vector",
 ]
 
 _SPEC = "bitproof.harness.spec"
+_INPUTS = "bitproof.harness.inputs"
 _HOMES = {
     **dict.fromkeys(("Accepted", "Bitwise", "Elementwise", "Fault", "Invariance"), _SPEC),
     **dict.fromkeys(("KernelSpec", "Limit", "Lowering", "Refusal", "Storage", "Tolerated"), _SPEC),
+    **dict.fromkeys(("Contract", "Varies"), _SPEC),
+    **dict.fromkeys(("Choice", "Index", "Integer", "Offsets", "Real", "Size", "Tensor"), _INPUTS),
+    **dict.fromkeys(("matrix", "packed_sequences", "ragged_experts", "vector"), _INPUTS),
     **dict.fromkeys(("Inputs", "Launch", "Scale"), "bitproof.harness.case"),
     **dict.fromkeys(("Refused", "Unsupported"), "bitproof.harness.errors"),
     **dict.fromkeys(("all_of", "exact_bits", "forward_error", "ulps"), "bitproof.harness.bounds"),
     **dict.fromkeys(
         ("relative_rms", "scaled_max", "storage_model"), "bitproof.harness.bounds.norms"
     ),
+    **dict.fromkeys(("close", "row_rms"), "bitproof.harness.bounds.tolerances"),
+    "Reference": "bitproof.harness.references",
     "Estimate": "bitproof.oracles.estimates",
     "Modelled": "bitproof.oracles.modelled",
     "round_to": "bitproof.oracles.rounding",

@@ -16,7 +16,7 @@ import torch
 from hypothesis.strategies import SearchStrategy
 
 from bitproof.harness.bounds import Bound
-from bitproof.harness.case import Case
+from bitproof.harness.case import Case, build
 from bitproof.harness.declarations import (
     Elementwise,
     Invariance,
@@ -39,6 +39,7 @@ from bitproof.harness.inputs import (
     find_contradictions,
 )
 from bitproof.harness.layouts import Layout
+from bitproof.harness.references import Reference, make_bound, make_oracle
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +52,10 @@ class Contract:
     sizes        ranges of dimensions, where those that follow from the inputs do not suit
     case, cases  a case written by hand, and its strategy, in place of inputs, params and sizes
     oracle       (tensors, params) -> the expected outputs, exact bits or float64; never runs Triton
-    outputs      for each output, how far it may be from the oracle and why
+    reference    in its place a torch function or module, or a `Reference`, which takes tensors and parameters
+                 by their names: it is run in float64, and its bound is what it may lose itself
+    outputs      for each output, how far it may be from the oracle and why. Of a reference the names of what
+                 it returns suffice, or none at all where it returns a dict; None stands for its own bound
 
     The other fields are those of a `KernelSpec`, where they are described.
     """
@@ -63,7 +67,8 @@ class Contract:
     case: type[Case] | None = None
     cases: Callable[..., SearchStrategy[Any]] | None = None
     oracle: Callable[[Tensors, Params], Mapping[str, Any]] | None = None
-    outputs: Mapping[str, Bound] = field(default_factory=dict)
+    reference: Callable[..., Any] | Reference | None = None
+    outputs: Mapping[str, Bound | None] | tuple[str, ...] = ()
     dtypes: Callable[[Tensors, Params], Mapping[str, torch.dtype]] | None = None
     invariances: tuple[Invariance, ...] = ()
     strided: frozenset[str] = frozenset()
@@ -84,7 +89,14 @@ class Contract:
         return Declaration(name=self.name, inputs=self.inputs, params=self.params, sizes=self.sizes)
 
     def mistakes(self) -> Iterator[str]:
-        """What its inputs say against each other, a sentence each."""
+        """What its parts say against each other, a sentence each."""
+        if self.oracle is not None and self.reference is not None:
+            yield "oracle and reference say the same thing twice: leave one of the two out"
+        if self.reference is None and not isinstance(self.outputs, Mapping) and self.outputs:
+            yield "outputs must be a dict with a bound for each output where there is no reference"
+        yield from self._misdeclared()
+
+    def _misdeclared(self) -> Iterator[str]:
         if self.declaration is not None:
             yield from find_contradictions(self.declaration)
         elif self.case is None or self.cases is None:
@@ -96,9 +108,45 @@ class Contract:
     @cached_property
     def case_type(self) -> type[Case] | None:
         """The dataclass of its cases; None where there is none because of a mistake."""
-        if self.declaration is None or any(True for _ in self.mistakes()):
+        if self.declaration is None or any(True for _ in self._misdeclared()):
             return self.case
         return case_of(self.declaration)
+
+    @cached_property
+    def _reference(self) -> Reference | None:
+        """The reference with the names of its outputs."""
+        if self.reference is None or isinstance(self.reference, Reference):
+            return self.reference
+        return Reference(function=self.reference, outputs=tuple(self.outputs))
+
+    @cached_property
+    def answer(self) -> Callable[[Tensors, Params], Mapping[str, Any]] | None:
+        """The oracle, or the one that the reference is; None where there is neither."""
+        return make_oracle(self._reference) if self._reference is not None else self.oracle
+
+    @cached_property
+    def bounds(self) -> Mapping[str, Any]:
+        """The bound of each output; of a reference that names none, they are those of its simplest case.
+
+        Empty where that case has none.
+        """
+        reference = self._reference
+        if reference is None:
+            return self.outputs if isinstance(self.outputs, Mapping) else {}
+        derived = make_bound(reference)
+        said = self.outputs if isinstance(self.outputs, Mapping) else {}
+        names = (*self.outputs, *reference.outputs, *reference.gradients) or self._answered()
+        return {name: said.get(name) or derived for name in dict.fromkeys(names)}
+
+    def _answered(self) -> tuple[str, ...]:
+        """The outputs of the simplest case: what keeps it from having any is told when it is judged."""
+        assert self.answer is not None
+        try:
+            inputs = build(self.simplest(), torch.device("cpu"))
+            answers = self.answer(inputs.tensors, {**inputs.params, "launch": inputs.launch})
+        except SpecError:
+            return ()
+        return tuple(answers)
 
     def fields(self, blocks: tuple[int, ...] = BLOCKS) -> dict[str, Any]:
         """What it says of a spec's fields, by their names; `blocks` are the tile sizes of the subject."""
@@ -107,8 +155,8 @@ class Contract:
             "name": self.name,
             "case": case,
             "cases": self.cases,
-            "oracle": self.oracle,
-            "bounds": self.outputs,
+            "oracle": self.answer,
+            "bounds": self.bounds,
             "dtypes": self.dtypes,
             "invariances": self.invariances,
             "strided": self.strided,

@@ -37,6 +37,11 @@ class Outcome(enum.StrEnum):
         return self in (Outcome.FAILED, Outcome.CRASHED, Outcome.HUNG)
 
 
+# Ends the name of a count of cases in which something could have been seen; the count without it is of those
+# in which it was.
+TRIED = ", where it can be"
+
+
 @dataclass(frozen=True, kw_only=True)
 class Finding:
     """One thing a check found wrong, complete enough to be acted on without opening a source file.

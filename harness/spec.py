@@ -255,6 +255,13 @@ def _inspect_case(field: str, value: object) -> Iterator[str]:
         yield f"{field} must be the dataclass of the cases, got {show(value)}"
 
 
+def _inspect_oracle(field: str, value: object) -> Iterator[str]:
+    if value is None:
+        yield "nothing says what the outputs must be: give an oracle, or a contract with a reference"
+    else:
+        yield from inspect_function(field, value, signature=_RUN)
+
+
 def _inspect_bounds(field: str, value: object) -> Iterator[str]:
     if not isinstance(value, Mapping) or not value:
         yield f"{field} must be a dict with a bound for each output, got {show(value)}"
@@ -328,7 +335,7 @@ _FIELDS: dict[str, Callable[[str, Any], Iterator[str]]] = {
     "name": _inspect_name,
     "case": _inspect_case,
     "cases": partial(inspect_function, signature="() or (scale) -> strategy of cases"),
-    "oracle": partial(inspect_function, signature=_RUN),
+    "oracle": _inspect_oracle,
     "bounds": _inspect_bounds,
     "faults": partial(inspect_tuple, kind=Fault),
     "reproducible": _inspect_claim,

@@ -45,15 +45,15 @@ class StorageModel:
         """
         if not isinstance(expected, Modelled):
             raise SpecError("a storage model needs an oracle that answers with a Modelled")
-        wide = _widen(got)
-        specials = _specials(wide, expected.value)
+        wide = widen(got)
+        specials = judge_specials(wide, expected.value)
         if specials is not None or not wide.size:
             return specials
-        error = _difference(wide, expected.value)
-        norms = _norms(error, expected.rows)
+        error = difference(wide, expected.value)
+        norms = norms_of(error, expected.rows)
         # Where the model overflows and the exact answer does not, the model explains nothing.
-        explained = _norms(_difference(expected.model, expected.value), expected.rows)
-        floor = _norms(np.broadcast_to(expected.floor, expected.shape), expected.rows)
+        explained = norms_of(difference(expected.model, expected.value), expected.rows)
+        floor = norms_of(np.broadcast_to(expected.floor, expected.shape), expected.rows)
         rows = expected.rows
         return first_failing(
             (
@@ -111,8 +111,8 @@ class RelativeRms:
 
     def judge(self, got: Array, expected: Answer) -> Judgement | None:
         """Judge NaN and infinities, then the norm."""
-        wide, value = _widen(got), settle_overflow(got, _exact(expected))
-        return first_failing((_specials(wide, value), _whole(wide, value, self.limit)))
+        wide, value = widen(got), settle_overflow(got, exact_values(expected))
+        return first_failing((judge_specials(wide, value), _whole(wide, value, self.limit)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,13 +129,13 @@ class ScaledMax:
 
     def judge(self, got: Array, expected: Answer) -> Judgement | None:
         """Judge NaN and infinities, then the elements."""
-        wide, value = _widen(got), settle_overflow(got, _exact(expected))
-        distance = np.abs(_difference(wide, value))
+        wide, value = widen(got), settle_overflow(got, exact_values(expected))
+        distance = np.abs(difference(wide, value))
         allowed = self.limit * float(np.abs(_finite(value)).max(initial=0.0))
         judged = Judgement(
             bad=distance > allowed, distance=distance, allowed=allowed, unit="absolute"
         )
-        return first_failing((_specials(wide, value), judged))
+        return first_failing((judge_specials(wide, value), judged))
 
 
 def storage_model(slack: float, *, because: str) -> StorageModel:
@@ -182,12 +182,12 @@ def relative_error(got: Floats, value: Floats) -> float:
 
     Infinity where NaN and infinities differ between the two, and for any error where `value` is 0 everywhere.
     """
-    if _specials(got, value) is not None:
+    if judge_specials(got, value) is not None:
         return float("inf")
-    error = float(_norms(_difference(got, value), 0).item())
+    error = float(norms_of(difference(got, value), 0).item())
     if error == 0:
         return 0.0
-    size = float(_norms(_finite(value), 0).item())
+    size = float(norms_of(_finite(value), 0).item())
     return error / size if size else float("inf")
 
 
@@ -196,7 +196,7 @@ def _whole(wide: Floats, value: Floats, limit: float) -> Judgement | None:
     if not wide.size:
         return None
     error = relative_error(wide, value)
-    farthest = int(np.argmax(np.abs(_difference(wide, value))))
+    farthest = int(np.argmax(np.abs(difference(wide, value))))
     return Judgement(
         bad=np.broadcast_to(np.bool_(error > limit), wide.shape),
         distance=np.broadcast_to(np.float64(error), wide.shape),
@@ -207,7 +207,7 @@ def _whole(wide: Floats, value: Floats, limit: float) -> Judgement | None:
     )
 
 
-def _specials(wide: Floats, value: Floats) -> Judgement | None:
+def judge_specials(wide: Floats, value: Floats) -> Judgement | None:
     """NaN needs NaN, and an infinity the same infinity; None where both hold."""
     special = ~np.isfinite(wide) | ~np.isfinite(value)
     bad = special & (wide != value) & ~(np.isnan(wide) & np.isnan(value))
@@ -217,27 +217,29 @@ def _specials(wide: Floats, value: Floats) -> Judgement | None:
     return Judgement(bad=bad, distance=distance, allowed=0.0, unit="absolute")
 
 
-def _widen(got: Array) -> Floats:
+def widen(got: Array) -> Floats:
+    """`got` in float64, exactly."""
     with np.errstate(invalid="ignore"):  # widening a signalling NaN raises the flag
         return got.astype(np.float64)
 
 
-def _exact(expected: Answer) -> Floats:
+def exact_values(expected: Answer) -> Floats:
+    """The exact answer alone, in float64."""
     value = expected.value if isinstance(expected, (Estimate, Modelled)) else expected
-    return _widen(value)
+    return widen(value)
 
 
 def _finite(values: Floats) -> Floats:
     return np.where(np.isfinite(values), values, 0.0)
 
 
-def _difference(one: Floats, other: Floats) -> Floats:
+def difference(one: Floats, other: Floats) -> Floats:
     """`one` minus `other`, 0 where either is not finite."""
     with np.errstate(invalid="ignore"):
         return _finite(one - other)
 
 
-def _norms(values: Floats, rows: int) -> Floats:
+def norms_of(values: Floats, rows: int) -> Floats:
     """Euclidean norms over all but the first `rows` axes, which are kept."""
     squares: Floats = np.square(values).sum(axis=tuple(range(rows, values.ndim)), keepdims=True)
     norms: Floats = np.sqrt(squares)

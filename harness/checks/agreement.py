@@ -29,7 +29,8 @@ def check(spec: KernelSpec, inputs: Inputs, lane: Lane) -> CheckResult:
     refusal = find_refusal(spec.name, launched.launches or ())
     if refusal:
         return judged([Finding(summary=refusal)])
-    findings, worst = compare.against_oracle(spec, launched.outputs, inputs)
+    widths: dict[str, int] = {}
+    findings, worst = compare.against_oracle(spec, launched.outputs, inputs, widths=widths)
     if any(finding.index is not None for finding in findings):
         findings = _attributed(findings, spec, inputs, lane, launched)
     findings = _qualify(findings, spec, launched) or _not_refused(spec, inputs, lane)
@@ -42,12 +43,12 @@ def check(spec: KernelSpec, inputs: Inputs, lane: Lane) -> CheckResult:
         worst = max(worst, further)
     judgement = judged(findings, worst=worst)
     if launched.launches is None:
-        return judgement
+        return dataclasses.replace(judgement, counts=widths)
     counts = {"a kernel launched": int(bool(launched.launches))}
     if launched.products:
         assumed = any(known.startswith("assumed") for known in launched.products.values())
         counts["a product's instruction assumed"] = int(assumed)
-    return dataclasses.replace(judgement, counts=counts)
+    return dataclasses.replace(judgement, counts={**counts, **widths})
 
 
 def _launch(spec: KernelSpec, inputs: Inputs, lane: Lane) -> Launched:

@@ -198,7 +198,7 @@ def _line(result: SearchResult) -> str:
     worst = result.measures.get("worst", 0.0)
     if worst and result.findings is None:
         line += f", worst {worst:.3g} of its bound"
-    told = [] if result.outcome in (Outcome.PASSED, Outcome.FAILED) else sorted(result.reasons)
+    told = [] if result.holds or result.outcome is Outcome.FAILED else sorted(result.reasons)
     told += [result.undemonstrated] if result.undemonstrated else []
     return "; ".join([line, *told])
 

@@ -14,6 +14,7 @@ from bitproof.harness.inputs.declared import (
     Tensor,
 )
 from bitproof.harness.inputs.drawing import BLOCKS, cases_of
+from bitproof.harness.inputs.ready import matrix, packed_sequences, ragged_experts, vector
 
 __all__ = [
     "BLOCKS",
@@ -34,4 +35,8 @@ __all__ = [
     "case_of",
     "cases_of",
     "find_contradictions",
+    "matrix",
+    "packed_sequences",
+    "ragged_experts",
+    "vector",
 ]

@@ -11,13 +11,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bitproof.harness.bounds import Bound, ExactBits, Judgement, is_float
+from bitproof.harness.bounds import Bound, ExactBits, ForwardError, Judgement, is_float
+from bitproof.harness.bounds.norms import StorageModel
 from bitproof.harness.case import Inputs
 from bitproof.harness.data import bits
 from bitproof.harness.errors import SpecError, describe
 from bitproof.harness.lanes.base import Writer, parameters
-from bitproof.harness.outcomes import Finding
-from bitproof.harness.references import bound_on
+from bitproof.harness.outcomes import TRIED, Finding
+from bitproof.harness.references import bound_on, find_looseness
 from bitproof.harness.spec import KernelSpec
 from bitproof.oracles import formats
 from bitproof.oracles.estimates import Estimate
@@ -28,14 +29,21 @@ Array = NDArray[Any]
 # What a `Writer` answers of an element that still holds what fresh memory is filled with.
 NOBODY = "no program"
 _WRITTEN = "written by "
+# Bounds of which nobody typed the width.
+_DERIVED = (ExactBits, ForwardError, StorageModel)
 _UNCERTAIN = (Estimate, Modelled)  # answers that carry more than their numbers
 
 
 def against_oracle(
-    spec: KernelSpec, outputs: Mapping[str, Tensor], inputs: Inputs
+    spec: KernelSpec,
+    outputs: Mapping[str, Tensor],
+    inputs: Inputs,
+    *,
+    widths: dict[str, int] | None = None,
 ) -> tuple[list[Finding], float]:
     """Compare every output with the spec's oracle: the findings, and the worst distance / bound.
 
+    `widths` is filled with counts that say whether bounds which may be too wide tell wrong outputs here.
     Raises SpecError when outputs, bounds and oracle do not name the same outputs, or when the oracle raises.
     """
     # Fetched before the oracle runs, so that an error of the device is not attributed to the oracle.
@@ -57,6 +65,8 @@ def against_oracle(
         finding, distance = output(spec, name, got[name], expected[name], inputs)
         worst = max(worst, distance)
         findings += [finding] if finding else []
+        if finding is None and widths is not None:
+            widths |= _measure_width(spec, name, got[name], expected[name], inputs)
     undeclared = sorted(set(outputs) - set(spec.bounds))
     if undeclared:
         raise SpecError(f"spec {spec.name!r}: output {undeclared[0]!r} has no bound: declare one")
@@ -104,6 +114,23 @@ def output(
     if not judgement.bad.any():
         return None, judgement.ratio
     return _word(spec, name, got, want, bound, judgement, inputs), judgement.ratio
+
+
+def _measure_width(
+    spec: KernelSpec, name: str, got: Array, expected: Any, inputs: Inputs
+) -> dict[str, int]:
+    """Whether the bound of an output tells zeros and other rows from what it passed, where they differ.
+
+    Nothing is measured of a bound that is derived from the operation: it is as wide as it has to be.
+    """
+    bound = bound_on(spec.bounds[name], name, inputs.tensors, parameters(inputs))
+    if isinstance(bound, _DERIVED) or not got.size:
+        return {}
+    told = f"told {name} from zeros and other rows"
+    answer = expected if isinstance(expected, _UNCERTAIN) else _numbers(expected)
+    if not find_looseness(bound, answer, got.dtype):
+        return {told: 1, f"{told}{TRIED}": 1}
+    return {told: 0, f"{told}{TRIED}": 1}
 
 
 def _of_type(name: str, got: Any, want: Any) -> Finding:

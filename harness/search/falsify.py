@@ -20,7 +20,7 @@ from bitproof.harness import checks
 from bitproof.harness.case import Case, Inputs, Scale, build, covered
 from bitproof.harness.errors import SpecError, one_line
 from bitproof.harness.lanes.base import Lane
-from bitproof.harness.outcomes import CheckResult, Finding, Outcome
+from bitproof.harness.outcomes import TRIED, CheckResult, Finding, Outcome
 from bitproof.harness.report.failure import describe_layouts
 from bitproof.harness.report.summary import Entry
 from bitproof.harness.search import draws, profiles
@@ -92,10 +92,16 @@ class SearchResult:
             return f"{lost} of {self.examples} examples were out of resources"
         if not self.counts:
             return self.unproven
-        idle = sorted(name for name in self.wanted if not self.counts[name])
+        tried = {name.removesuffix(TRIED) for name in self.counts if name.endswith(TRIED)}
+        idle = sorted(name for name in self.wanted | tried if not self.counts[name])
         if idle:
-            return f"never {idle[0]}"
-        return self.unproven if self.counts.total() else checks.find(self.check).idle(self.counts)
+            return f"never {idle[0]}{_TOO_WIDE if idle[0] in tried else ''}"
+        others = [n for name, n in self.counts.items() if name.removesuffix(TRIED) not in tried]
+        return (
+            self.unproven
+            if any(others) or not others
+            else checks.find(self.check).idle(self.counts)
+        )
 
     @property
     def holds(self) -> bool:
@@ -123,6 +129,8 @@ class SearchResult:
             record=str(record) if record else None,
         )
 
+
+_TOO_WIDE = ": its bound is too wide"
 
 # A check that lost more cases than that to want of memory, and more than that share of them, has shown too
 # little.

@@ -1,0 +1,1 @@
+"""Five kernels as a stranger writes them, each with its spec in fewer than fifteen lines."""
