@@ -96,6 +96,7 @@ _forward = partial(
     case=DeltaCase,
     refuses=(ValueError,),
     capturable=True,
+    vast=frozenset({"q", "k", "v"}),
     must_not_recompile=invariances.resize,
     program=invariances.program,
     lowering=_LOWERING,

@@ -47,6 +47,7 @@ _dsrelu = partial(
     refuses=(ValueError,),
     capturable=True,
     strided=frozenset({"a", "c"}),
+    vast=frozenset({"a", "b", "c"}),
     layouts={"a": ("expanded",), "c": ("expanded",)},
     inplace=frozenset({"dprob", "dbias"}),
     launches={"cuda": 200, "interpreter": 96},

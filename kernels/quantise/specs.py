@@ -75,6 +75,7 @@ def _elementwise(
         faults=planted,
         reproducible=Bitwise(shown_by=faults.STALE_ZEROS),
         capturable=True,
+        vast=frozenset({"x"}),
         invariances=invariances.of_cast(target),
         program=program_of_element,
         lowering=on_targets,
@@ -125,6 +126,7 @@ PER_TENSOR_STATIC = KernelSpec(
         scaled("x", ["y"], {}, along=["scale"]),
     ),
     strided=frozenset({"x"}),
+    vast=frozenset({"x"}),
     layouts=_ROWS_SHARED,
     program=program_of_group,
 )
@@ -137,6 +139,7 @@ _groups = partial(
     refusals=corners.matrix_refusals(_MATRIX),
     capturable=True,
     strided=frozenset({"x"}),
+    vast=frozenset({"x"}),
     program=program_of_group,
 )
 _codes = partial(_groups, bounds={"y": exact_bits(), "scale": exact_bits()}, layouts=_ROWS_SHARED)
@@ -222,7 +225,9 @@ def _kv_store(kind: Literal["int8", "fp8"]) -> KernelSpec:
             invariances.exchanged(),
         ),
         strided=frozenset({"k", "v"}),
+        vast=frozenset({"k", "v", "k_cache", "v_cache"}),
         layouts=dict.fromkeys(("k", "v"), ("padded outer axes", "expanded")),
+        shared={("k", "v"): ("side by side", "one tensor")},
         inplace=frozenset(CACHES),
         program=program_of_slot,
     )

@@ -23,6 +23,7 @@ class Session:
     the kernels that were started, in order (see `compiling.launch.KernelLaunch`). Where sums are `reordered`,
     those of floats take another order than usual (see `numerics.sums`); `sums` counts them, or those that
     could take one. In runs whose `turn` is odd, results that hang on a reduction's tree come out otherwise.
+    `vast` is how many elements here stand for 2^31 and more, or None where no tensor is so large.
     """
 
     order: Any = None
@@ -33,6 +34,7 @@ class Session:
     on_grid: frozenset[str] = frozenset()
     launches: list[Any] = field(default_factory=list)
     turn: int = 0
+    vast: int | None = None
     reordered: bool = False
     sums: int = 0
     scratch: dict[str, Any] = field(default_factory=dict)
