@@ -15,7 +15,7 @@ from contextlib import contextmanager
 
 import torch
 
-from bitproof.harness import exercised, lanes
+from bitproof.harness import exercised, lanes, layouts
 from bitproof.harness.case import Inputs
 from bitproof.harness.checks.declaration import Check
 from bitproof.harness.errors import UsageError
@@ -67,13 +67,18 @@ _UNSHOWN = "nothing shows that it can fail"
 def run(check: str, spec: KernelSpec, inputs: Inputs, lane: Lane) -> CheckResult:
     """Run `check` by name; what the launcher raises becomes an outcome, other errors stay errors.
 
-    The findings say which lines of the kernel its launches executed, and in which configurations it ran.
+    The inputs' values are made such that they can lie as their launch says. The findings say which lines of
+    the kernel its launches executed, and in which configurations it ran.
     Raises UsageError for an unknown check, and SpecError from the spec's own contradictions.
     """
     declared = find(check)
     reason = unable(check, spec, lane)
     if reason:
         return CheckResult(outcome=Outcome.UNSUPPORTED, reason=reason)
+    imposed = layouts.impose(
+        spec.allowed_layouts(), spec.shared, inputs.launch.layout, inputs.tensors
+    )
+    inputs = dataclasses.replace(inputs, tensors=imposed)
     with exercised.collecting() as met:
         findings = _judge(declared, spec, inputs, lane)
     lines, configurations = dict(met.lines), dict(met.configurations)

@@ -103,9 +103,13 @@ def _not_refused(spec: KernelSpec, inputs: Inputs, lane: Lane) -> list[Finding]:
             lane.run(spec, refusal.spoil(inputs), Variation())
         except LaunchFailed as failure:
             error = failure.__cause__ or failure
-            if isinstance(error, spec.refuses):
+            if not isinstance(error, spec.refuses):
+                came = f"it raises {type(error).__name__} ({one_line(error)})"
+            elif failure.launches:
+                begun = failure.launches[0].function.__name__
+                came = f"it launches {begun} before it raises {type(error).__name__}"
+            else:
                 continue
-            came = f"it raises {type(error).__name__} ({one_line(error)})"
         else:
             came = "it computes something"
         found.append(

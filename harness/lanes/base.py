@@ -131,8 +131,14 @@ def placed(spec: KernelSpec, inputs: Inputs, arena: Arena) -> dict[str, Tensor]:
     """Guarded copies of the input tensors, laid out as the case's launch asks."""
     launch = inputs.launch
     laid = layouts.lay(spec.allowed_layouts(), launch.layout, inputs.tensors)
+    together: dict[str, Tensor] = {}
+    for names, how in layouts.share(spec.shared, launch.layout, inputs.tensors).items():
+        some = {name: inputs.tensors[name] for name in names}
+        together |= arena.place_together(some, how, misalign=launch.misalign)
     return {
-        name: arena.place(
+        name: together[name]
+        if name in together
+        else arena.place(
             name,
             tensor,
             strides=laid.get(name),

@@ -72,6 +72,7 @@ class InterpreterLane:
             fp_fusion=_fusion(),
             poison=variation.poison,
             on_grid=_claimed_on_grid(spec),
+            vast=_count_vast(spec, inputs),
             turn=variation.turn,
             reordered=variation.reordered,
             scratch={"config": inputs.launch.config, "tuning": variation.tuning},
@@ -135,6 +136,12 @@ def _claimed_on_grid(spec: KernelSpec) -> frozenset[str]:
     """The conversions of which the spec accepts a hazard because nothing is left for them to round."""
     accepted = spec.lowering.accepted
     return frozenset(name for one in accepted if one.on_grid for name in one.conversions)
+
+
+def _count_vast(spec: KernelSpec, inputs: Inputs) -> int | None:
+    """The elements of the largest tensor here that may have 2^31 elsewhere; None where none may."""
+    sizes = [inputs.tensors[name].numel() for name in spec.vast if name in inputs.tensors]
+    return max(sizes, default=None)
 
 
 def _fusion() -> bool:

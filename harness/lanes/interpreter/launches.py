@@ -22,7 +22,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from bitproof.harness.compiling.launch import KernelLaunch
 from bitproof.harness.errors import BitproofError, Uncompilable, Unsupported, causes
-from bitproof.harness.lanes.interpreter import order, state
+from bitproof.harness.lanes.interpreter import offsets, order, state
 from bitproof.harness.lanes.interpreter.access import set_origin
 from bitproof.harness.lanes.interpreter.configuration import (
     require_keywords,
@@ -108,6 +108,7 @@ def _launch(
             name: value if name in constant else interpreter._implicit_cvt(value)
             for name, value in given.items()
         }
+        offsets.tell_arguments(named)
         _announce(kernel, session, grid, given, named)
         _run(executor.fn, session, grid, named)
     executor._restore_args_dev(args, args_host, kwargs, kwargs_host)

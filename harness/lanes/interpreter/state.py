@@ -26,6 +26,7 @@ class Session:
     `target` is that whose tensor cores multiply, `asking` says whether its compiler is asked by which
     instruction where that decides bits, `products` keeps for each (file, line) of a product how its
     instruction is known.
+    `vast` is how many elements here stand for 2^31 and more, or None where no tensor is so large.
     """
 
     order: Any = None
@@ -36,6 +37,7 @@ class Session:
     on_grid: frozenset[str] = frozenset()
     launches: list[Any] = field(default_factory=list)
     turn: int = 0
+    vast: int | None = None
     reordered: bool = False
     sums: int = 0
     target: str = "sm_90"
