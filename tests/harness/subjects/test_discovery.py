@@ -14,10 +14,11 @@ from bitproof.harness.subjects import discovery
 
 CHECKOUT = Path(__file__).resolve().parents[3]
 BUILT_IN = [
-    *("cast_bf16", "cast_e4m3", "cast_e5m2", "cast_fp16", "dsrelu_atomic", "dsrelu_bf16"),
-    *("dsrelu_fp8", "e2m1_group", "gdn2_chunk", "gdn2_chunk_vjp", "gdn2_recurrent", "kda_chunk"),
-    *("kda_chunk_vjp", "kda_recurrent", "kv_store_fp8", "kv_store_int8", "per_tensor_static"),
-    *("per_token_group", "round_e4m3", "ue8m0_group", "ue8m0_inplace"),
+    *("align_tokens", "block_scaled_linear", "cast_bf16", "cast_e4m3", "cast_e5m2", "cast_fp16"),
+    *("dsrelu_atomic", "dsrelu_bf16", "dsrelu_fp8", "e2m1_group", "gdn2_chunk", "gdn2_chunk_vjp"),
+    *("gdn2_recurrent", "kda_chunk", "kda_chunk_vjp", "kda_recurrent", "kv_store_fp8"),
+    *("kv_store_int8", "moe_prefill", "per_tensor_static", "per_token_group"),
+    *("power_of_two_linear", "round_e4m3", "split_k_linear", "ue8m0_group", "ue8m0_inplace"),
 ]
 PLAIN = "from tests.harness.plain import variant\n"
 
@@ -40,7 +41,9 @@ def test_own_specs_are_found_sorted() -> None:
     assert names == sorted(names)
     assert names == BUILT_IN
     folders = {Path(str(item.module.__file__)).resolve().parent for item in found}
-    assert folders == {CHECKOUT / "kernels" / family for family in ("delta", "dsrelu", "quantise")}
+    assert folders == {
+        CHECKOUT / "kernels" / family for family in ("delta", "dsrelu", "fp8_gemm", "quantise")
+    }
     assert {item.reference for item in found} == {"bitproof.kernels"}
     again = discovery.find([found[0].reference], [found[0].spec.name])
     assert again[0].spec is found[0].spec
