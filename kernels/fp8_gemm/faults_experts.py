@@ -12,7 +12,6 @@ _in_activation = partial(
     Fault, module="bitproof.kernels.fp8_gemm.activation", caught_by="agreement"
 )
 _in_prefill = partial(Fault, module="bitproof.kernels.fp8_gemm.moe_prefill", caught_by="agreement")
-_in_tiles = partial(Fault, module="bitproof.kernels.fp8_gemm.tiles", caught_by="agreement")
 
 STALE_PADDING = "leaves padding rows as they were"
 STALE_SCALE = "keeps the scales of an earlier call"
@@ -119,12 +118,6 @@ EXPERTS = (
         old="weight_ptr + route",
         new="weight_ptr + route // 2",
     ),
-    _in_gemm(
-        name="rounds a share before its route weight",
-        within="_multiply_blocks",
-        old="acc = acc * weight[:, None]",
-        new="acc = acc.to(tl.bfloat16).to(tl.float32) * weight.to(tl.bfloat16).to(tl.float32)[:, None]",
-    ),
     _in_prefill(
         name="applies the route weight in both products",
         within="prefill",
@@ -144,12 +137,12 @@ EXPERTS = (
         new="top_k=top_k,",
     ),
     _in_prefill(
-        name="keeps the first alignment of a shape",
+        name="keeps the alignment of an earlier call",
         within="prefill",
         old="alignment = align(choices, experts=experts, block=tiling.block_m)",
         new=(
             "found = align(choices, experts=experts, block=tiling.block_m)\n"
-            "    alignment = vars(prefill).setdefault((tuple(choices.shape), experts, tiling), found)"
+            "    alignment = vars(prefill).setdefault(str(tiling.block_m), found)"
         ),
     ),
     _in_activation(
@@ -188,20 +181,5 @@ EXPERTS = (
         within="_add_choices",
         old="tl.static_range(TOP_K)",
         new="tl.static_range(TOP_K - 1)",
-    ),
-    _in_activation(
-        name="adds choices in bf16",
-        within="_add_choices",
-        old="total += share.to(tl.float32)",
-        new="total = (total + share.to(tl.float32)).to(tl.bfloat16).to(tl.float32)",
-    ),
-    _in_tiles(
-        name="accumulates in bf16",
-        within="promote",
-        old="return tl.fma(product, tl.broadcast_to(scale[:, None], product.shape), acc)",
-        new=(
-            "total = tl.fma(product, tl.broadcast_to(scale[:, None], product.shape), acc)\n"
-            "    return total.to(tl.bfloat16).to(tl.float32)"
-        ),
     ),
 )

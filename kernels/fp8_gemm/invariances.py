@@ -39,7 +39,7 @@ def rows_kept(tensors: Sequence[str]) -> Invariance:
 
 
 def scaled() -> Invariance:
-    """Scales of a times 8 multiply y by 8, exactly. Applies within 2^±10, not to fp16: nothing overflows."""
+    """Scales of a times 8 multiply y by 8. Applies within 2^±10, where only fp16 overflows."""
 
     def transform(inputs: Inputs) -> Inputs | None:
         scale = inputs.tensors["a_scale"]

@@ -144,6 +144,6 @@ MOE_PREFILL = KernelSpec(
     capturable=True,
     strided=frozenset({"hidden"}),
     layouts={"hidden": ("expanded",)},
-    launches={"cuda": 200, "interpreter": 20},
+    launches={"cuda": 200, "interpreter": 16},
     lowering=ON_GRID,
 )

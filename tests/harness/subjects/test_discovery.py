@@ -16,13 +16,14 @@ from tests.harness.conftest import Write
 
 CHECKOUT = Path(__file__).resolve().parents[3]
 BUILT_IN = [
-    *("cast_bf16", "cast_e4m3", "cast_e5m2", "cast_fp16", "dsrelu_atomic", "dsrelu_bf16"),
-    *("dsrelu_fp8", "e2m1_group", "gdn2_chunk", "gdn2_chunk_vjp", "gdn2_cp", "gdn2_cp_vjp"),
-    *("gdn2_recurrent", "kda_chunk", "kda_chunk_vjp", "kda_cp", "kda_cp_vjp", "kda_recurrent"),
-    *("kv_store_fp8", "kv_store_int8", "per_tensor_static", "per_token_group", "round_e4m3"),
-    *("ue8m0_group", "ue8m0_inplace"),
+    *("align_tokens", "block_scaled_linear", "cast_bf16", "cast_e4m3", "cast_e5m2", "cast_fp16"),
+    *("dsrelu_atomic", "dsrelu_bf16", "dsrelu_fp8", "e2m1_group", "gdn2_chunk", "gdn2_chunk_vjp"),
+    *("gdn2_cp", "gdn2_cp_vjp", "gdn2_recurrent", "kda_chunk", "kda_chunk_vjp", "kda_cp"),
+    *("kda_cp_vjp", "kda_recurrent", "kv_store_fp8", "kv_store_int8", "moe_prefill"),
+    *("per_tensor_static", "per_token_group", "power_of_two_linear", "round_e4m3"),
+    *("split_k_linear", "ue8m0_group", "ue8m0_inplace"),
 ]
-FAMILIES = ("delta", "delta/ranks", "dsrelu", "quantise")
+FAMILIES = ("delta", "delta/ranks", "dsrelu", "fp8_gemm", "quantise")
 PLAIN = "from tests.harness.plain import variant\n"
 
 
