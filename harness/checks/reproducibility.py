@@ -25,7 +25,7 @@ def check(spec: KernelSpec, inputs: Inputs, lane: Lane) -> CheckResult:
     names a control, it runs on the same inputs; `counts` says for which outputs it varied.
     """
     claim = spec.reproducible
-    runs, varied = _repeat(spec, inputs, lane)
+    runs, varied, turns = _repeat(spec, inputs, lane)
     findings: list[Finding] = []
     for name, turn in varied.items():
         if claim.outputs and name not in claim.outputs:
@@ -34,18 +34,19 @@ def check(spec: KernelSpec, inputs: Inputs, lane: Lane) -> CheckResult:
         assert finding is not None
         findings.append(finding)
     verdict = judged(findings, runs=float(len(runs)))
+    verdict = dataclasses.replace(verdict, turns={"kernel": turns})
     if claim.control is None:
         return verdict
-    _, wavered = _repeat(dataclasses.replace(spec, run=claim.control), inputs, lane)
+    _, wavered, turned = _repeat(dataclasses.replace(spec, run=claim.control), inputs, lane)
     judged_by = claim.varies or claim.outputs or set(runs[0])
     counts = {f"control varied: {name}": int(name in wavered) for name in sorted(judged_by)}
-    return dataclasses.replace(verdict, counts=counts)
+    return dataclasses.replace(verdict, counts=counts, turns={"kernel": turns, "control": turned})
 
 
 def _repeat(
     spec: KernelSpec, inputs: Inputs, lane: Lane
-) -> tuple[list[dict[str, Tensor]], dict[str, int]]:
-    """The outputs of every run, and for each output that varied the first run that differs from run 0."""
+) -> tuple[list[dict[str, Tensor]], dict[str, int], tuple[bool, ...]]:
+    """The outputs of every run, for each output that varied the first run that differs, and which runs do."""
     turns = spec.reproducible.runs
     runs = [
         kept(lane.run(spec, inputs, Variation(turn=turn, turns=turns)).outputs)
@@ -58,11 +59,13 @@ def _repeat(
                 f"{sorted(runs[0])}, then {sorted(run)} in run {turn + 1}"
             )
     varied: dict[str, int] = {}
+    differing = [False] * turns
     for name in sorted(runs[0]):
         flags = torch.stack([_differs(runs[0][name], run[name]) for run in runs[1:]]).tolist()
         if any(flags):
             varied[name] = flags.index(True) + 1
-    return runs, varied
+        differing = [one or other for one, other in zip(differing, (False, *flags), strict=True)]
+    return runs, varied, tuple(differing)
 
 
 def _differs(first: Tensor, other: Tensor) -> Tensor:

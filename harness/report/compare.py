@@ -17,6 +17,7 @@ from bitproof.harness.data import bits
 from bitproof.harness.errors import SpecError, describe
 from bitproof.harness.lanes.base import Writer, parameters
 from bitproof.harness.outcomes import Finding
+from bitproof.harness.report import measured
 from bitproof.harness.spec import KernelSpec
 from bitproof.oracles import formats
 from bitproof.oracles.estimates import Estimate
@@ -55,6 +56,7 @@ def against_oracle(
             continue
         finding, distance = output(spec, name, got[name], expected[name], inputs)
         worst = max(worst, distance)
+        measured.note(name, distance, got[name], _numbers(expected[name]))
         findings += [finding] if finding else []
     undeclared = sorted(set(outputs) - set(spec.bounds))
     if undeclared:
