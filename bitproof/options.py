@@ -26,6 +26,10 @@ OPTIONS: dict[str, dict[str, Any]] = {
         "metavar": "N",
         "help": "runs of each reproducibility check (default: the spec's)",
     },
+    "ranks": {
+        "metavar": "LIST",
+        "help": "numbers of ranks, as 1,2,4,8, of kernels that run on several (default: the spec's)",
+    },
     "max-examples": {"type": int, "metavar": "N", "help": "examples of each kernel and check"},
     "seconds": {
         "type": int,
@@ -36,10 +40,6 @@ OPTIONS: dict[str, dict[str, Any]] = {
         "type": int,
         "metavar": "N",
         "help": "a case that gives no answer within N seconds hung (default: 300)",
-    },
-    "isolate": {
-        "action": "store_true",
-        "help": "on a card too, judge every case in another process, so that a hang costs one case (slower)",
     },
 }
 

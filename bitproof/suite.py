@@ -22,6 +22,7 @@ from bitproof.harness.search import falsify, journal, profiles
 from bitproof.harness.search.isolation import Careful
 from bitproof.harness.search.journal import Journal
 from bitproof.harness.subjects.discovery import FoundSpec, describe_mistakes, locate, require_sound
+from bitproof.harness.subjects.ranks import parse_ranks, with_ranks_where_taken
 from bitproof.harness.vocabulary import CHECKS
 from bitproof.options import ask
 
@@ -93,7 +94,7 @@ class Suite:
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_make_scheduler(self, config: pytest.Config, log: Any) -> object | None:
         """On the cuda lane, where a test may compile for minutes, idle workers take what others have left."""
-        if self._lane == "interpreter" or config.getoption("dist") != "load":
+        if lanes.family(self._lane) == "interpreter" or config.getoption("dist") != "load":
             return None
         from xdist.scheduler import WorkStealingScheduling
 
@@ -174,7 +175,6 @@ class Suite:
                 known=self._specs(),
                 journal=Journal(path=journal.FOLDER / name, lane=lane.name),
                 timeout=ask(self._config, "hang-limit"),
-                isolate=ask(self._config, "isolate"),
             )
         execute = functools.partial(self._execute, kernel, check)
         limit = ask(self._config, "max-examples")
@@ -188,7 +188,7 @@ class Suite:
         )
         report, path = "", None
         if result.findings is not None and result.inputs is not None:
-            versions = lane.versions()
+            versions = self._execute.versions()
             path = records.save(kernel, check, result.inputs, result.findings, versions)
             report = failure.describe(kernel, check, result.inputs, result.findings, versions, path)
         elif result.outcome is Outcome.NOT_DEMONSTRATED:
@@ -203,6 +203,9 @@ class Suite:
                 found = tuple(item for item in every if not item.mistakes)
                 if not found:
                     require_sound(every)
+                ranks = ask(self._config, "ranks")
+                if ranks is not None:
+                    found = with_ranks_where_taken(found, parse_ranks(ranks))
             except BitproofError as error:
                 raise pytest.UsageError(str(error)) from error
             self._unsound = tuple(item for item in every if item.mistakes)

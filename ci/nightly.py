@@ -2,8 +2,8 @@
 
     python ci/nightly.py [--lane cuda]
 
-Runs the property suite under the nightly profile (each case in a child process, so that a hang or a
-crash costs one case), the slow proofs, and the exhaustive sweep of every cast. What remains:
+Runs the property suite under the nightly profile, the slow proofs, and the exhaustive sweep of every
+cast. What remains:
 `.bitproof/summary.json` (outcomes, counts, worst errors, controls, times, versions),
 `.bitproof/failures/` (records that replay alone), `.bitproof/examples/` (Hypothesis's database) and
 `.bitproof/sweeps/`. Exit 0 when everything held, 1 otherwise. `ci/run.py nightly`
@@ -28,7 +28,7 @@ def main() -> int:
     parser.add_argument("--lane", default="cuda")
     lane = parser.parse_args().lane
     parts = {
-        "properties": (*PYTEST, "properties/", "--lane", lane, "--isolate"),
+        "properties": (*PYTEST, "properties/", "--lane", lane),
         "proofs": ("-m", "pytest", "-n", "auto", "-m", "slow", "tests/"),
         **{f"sweep {kernel}": sweep(kernel, lane) for kernel in swept(lane)},
     }

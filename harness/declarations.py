@@ -54,6 +54,10 @@ class Bitwise:
     expected to vary on the same cases, or by `shown_by`, the name of a planted fault that the
     reproducibility check catches. `outputs` are those the claim is about, all where none are named; `varies`
     are those of which the control must be seen to vary, any one of them where none are named.
+
+    A claim over sums of floats without a `control` must also be shown to hang on their order: on the
+    interpreter lane a run adds in another one, which has to give other bits on some case. `any_order` says
+    why no order does, such as "counts below 2^24": the check fails where one does.
     """
 
     runs: int = 8
@@ -61,6 +65,7 @@ class Bitwise:
     varies: frozenset[str] = frozenset()
     control: Callable[[Tensors, Params], dict[str, Tensor]] | None = None
     shown_by: str | None = None
+    any_order: str = ""
 
     def __post_init__(self) -> None:
         """SpecError for a claim over fewer than two runs, or for outputs that vary without a control."""
@@ -76,6 +81,11 @@ class Bitwise:
         yield from inspect_function("control", self.control, called, optional=True)
         if self.shown_by is not None:
             yield from inspect_text("shown_by", self.shown_by, "the name of a planted fault")
+        if not isinstance(self.any_order, str):
+            yield (
+                "any_order must be the reason why no order of its sums gives other bits, as text, got "
+                f"{self.any_order!r}"
+            )
         if self.varies and self.control is None:
             names = ", ".join(sorted(self.varies))
             yield f"varies says that {names} varies, but there is no control: give one, or leave it out"

@@ -20,7 +20,7 @@ import torch
 from hypothesis.strategies import SearchStrategy
 from torch import Tensor
 
-from bitproof.harness.bounds import Bound
+from bitproof.harness.bounds import Bound, ExactBits
 from bitproof.harness.case import Case, Inputs, Launch, Scale
 from bitproof.harness.contract import Contract
 from bitproof.harness.declarations import (
@@ -50,7 +50,7 @@ from bitproof.harness.fields import (
     show,
 )
 from bitproof.harness.inputs import BLOCKS
-from bitproof.harness.layouts import LAYOUTS, Layout
+from bitproof.harness.layouts import LAYOUTS, SHARINGS, Layout, Sharing
 from bitproof.harness.targets.families import LANES
 from bitproof.harness.targets.hazards import HAZARDS
 from bitproof.harness.vocabulary import CHECKS
@@ -107,6 +107,12 @@ class KernelSpec:
     strided       input tensors whose rows may be apart in memory (2-D or more, last axis dense)
     layouts       for an input tensor, the layouts that its launcher takes beyond dense and `strided`, which
                   is short for "padded rows" (see `harness.layouts`)
+    shared        for several input tensors, how callers may pass them in one: {("q", "k", "v"):
+                  ("side by side",)} where they are views into a fused product, "one tensor" where they
+                  may be the same
+    vast          input tensors that may hold 2^31 elements and more: on the interpreter lane `memory` reports
+                  offsets that are multiplied in 32 bits, into these, outputs of their size and whatever has
+                  several axes
     inplace       input tensors that the kernel writes; all others must come back untouched
     corners       cases at far ends of the contract that `cases` hardly ever draws, cheap and few: every
                   search for a disagreement judges all of them, after those that it draws
@@ -142,6 +148,8 @@ class KernelSpec:
     invariances: tuple[Invariance, ...] = _UNSAID
     strided: frozenset[str] = _UNSAID
     layouts: Mapping[str, tuple[Layout, ...]] = _UNSAID
+    shared: Mapping[tuple[str, ...], tuple[Sharing, ...]] = field(default_factory=dict)
+    vast: frozenset[str] = frozenset()
     inplace: frozenset[str] = _UNSAID
     corners: tuple[Case, ...] = _UNSAID
     refuses: tuple[type[Exception], ...] = _UNSAID
@@ -203,6 +211,10 @@ class KernelSpec:
     def left_out(self, params: Params) -> frozenset[str]:
         """The outputs that the configuration `params` leaves unwritten."""
         return self.unwritten(params) if self.unwritten else frozenset()
+
+    def claims_exact_bits(self) -> bool:
+        """Whether any output must have the oracle's very bits."""
+        return any(isinstance(bound, ExactBits) for bound in self.bounds.values())
 
 
 def find_mistakes(spec: KernelSpec, checks: Collection[str]) -> tuple[str, ...]:
@@ -321,6 +333,18 @@ def _inspect_layouts(field: str, value: object) -> Iterator[str]:
         yield from inspect_choices(f"{field}[{name!r}]", names, LAYOUTS)
 
 
+def _inspect_shared(field: str, value: object) -> Iterator[str]:
+    if not isinstance(value, Mapping):
+        yield f"{field} must be a dict of how tensors share memory by their names, got {show(value)}"
+        return
+    for names, how in value.items():
+        if not isinstance(names, tuple) or len(set(names)) < 2:
+            yield f"{field} must have a tuple of two tensors' names or more before each, got {show(names)}"
+        else:
+            yield from inspect_names(f"{field}: the names", frozenset(names), "names of tensors")
+        yield from inspect_choices(f"{field}[{names!r}]", how, SHARINGS)
+
+
 _RUN = "(tensors, params) -> outputs"
 _maybe = partial(inspect_function, optional=True)
 _names = partial(inspect_names, what="names of tensors")
@@ -338,7 +362,9 @@ _FIELDS: dict[str, Callable[[str, Any], Iterator[str]]] = {
     "dtypes": partial(_maybe, signature="(tensors, params) -> the type of each output"),
     "invariances": partial(inspect_tuple, kind=Invariance),
     "strided": _names,
+    "vast": _names,
     "layouts": _inspect_layouts,
+    "shared": _inspect_shared,
     "inplace": _names,
     "corners": partial(inspect_tuple, kind=Case),
     "refuses": _inspect_refuses,
@@ -389,6 +415,16 @@ def _compare_layouts(spec: KernelSpec) -> Iterator[str]:
             )
 
 
+def _compare_shared(spec: KernelSpec) -> Iterator[str]:
+    for names, how in spec.shared.items():
+        written = sorted(spec.inplace & set(names))
+        if written and "one tensor" in how:
+            yield (
+                f"shared lets {', '.join(names)} be one tensor, and inplace says that {written[0]} is "
+                "written: leave one of the two out"
+            )
+
+
 def _compare_shown(spec: KernelSpec) -> Iterator[str]:
     faults = {fault.name: fault for fault in spec.faults}
     shown = spec.bitwise.shown_by if spec.bitwise else None
@@ -428,4 +464,5 @@ _RELATIONS: tuple[tuple[tuple[str, ...], Callable[[KernelSpec], Iterator[str]]],
     (("case", "corners", "refusals"), _compare_cases),
     (("refuses", "refusals"), _compare_refusals),
     (("layouts", "inplace"), _compare_layouts),
+    (("shared", "inplace"), _compare_shared),
 )

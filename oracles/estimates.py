@@ -165,7 +165,7 @@ def largest(x: Estimate, axis: int) -> Estimate:
 
 def mean(x: Estimate, axis: int) -> Estimate:
     """The fp32 sum along `axis`, in any order, divided by the number of terms."""
-    return quotient(total(x, axis), exactly(np.float64(x.value.shape[axis])))
+    return quotient(total(x, axis), exactly(np.array(x.value.shape[axis])))
 
 
 def softmax(x: Estimate, axis: int) -> Estimate:

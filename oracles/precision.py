@@ -39,15 +39,26 @@ BACKWARD: Final = (
 )
 """Intermediates of the backward pass; it computes those of the forward pass as well."""
 
+EXCHANGED: Final = (
+    "summary state",  # what a rank's tokens make of a state of zero, as it is sent
+    "summary transition",  # what they multiply a state by, and its gradient, as it is sent
+    "merged state",  # the state that a rank begins with, folded from the summaries before
+    "summary gradient",  # what they make of a gradient of zero, as it is sent
+    "merged gradient",  # the gradient of the state that a rank ends with, folded from those after
+)
+"""What ranks exchange where a sequence is cut over several of them, and what each makes of it."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Precision:
     """A policy: the intermediates in `fp32` are kept in fp32, all others in the operands' own type.
 
-    ValueError for a name that is no intermediate.
+    What ranks exchange is in fp32 where `narrow` does not name it. ValueError for a name that is no
+    intermediate, or none that is exchanged.
     """
 
     fp32: frozenset[str]
+    narrow: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         """Name what is unknown."""
@@ -55,6 +66,15 @@ class Precision:
         if unknown:
             known = ", ".join((*FORWARD, *BACKWARD))
             raise ValueError(f"no intermediate is called {unknown[0]!r}: there are {known}")
+        unsent = sorted(self.narrow - {*EXCHANGED})
+        if unsent:
+            known = ", ".join(EXCHANGED)
+            raise ValueError(f"ranks exchange no {unsent[0]!r}: there are {known}")
+
+    @property
+    def kept(self) -> frozenset[str]:
+        """Everything that is kept in fp32, what ranks exchange included."""
+        return self.fp32 | (frozenset(EXCHANGED) - self.narrow)
 
 
 UPSTREAM: Final = Precision(fp32=frozenset())
@@ -66,8 +86,11 @@ TARGETED: Final = Precision(fp32=frozenset({"scores", "u", "v_new"}))
 ALL_FP32: Final = Precision(fp32=frozenset({*FORWARD, *BACKWARD}))
 """Every intermediate in fp32."""
 
+NARROW: Final = Precision(fp32=frozenset(), narrow=frozenset(EXCHANGED))
+"""As upstream, and what ranks exchange in the operands' type too: half the bytes."""
+
 NAMED: Final[Mapping[str, Precision]] = MappingProxyType(
-    {"upstream": UPSTREAM, "targeted": TARGETED, "fp32": ALL_FP32}
+    {"upstream": UPSTREAM, "targeted": TARGETED, "fp32": ALL_FP32, "narrow": NARROW}
 )
 
 

@@ -4,73 +4,46 @@ One step adds a few products of operands and the accumulator. The products are e
 to the largest exponent among products and accumulator and cut toward zero F bits below it; the cut terms
 are added exactly, and the sum is rounded toward zero to the width of the result. A product's exponent is the
 sum of its operands' exponents before normalisation, and a subnormal operand counts with the smallest
-exponent of its format. (Published in "MMA-Sim", arXiv 2511.10909, and "FTTN", arXiv 2403.00232;
-docs/tensor-cores.md says what was confirmed on which card.)
+exponent of its format. `instructions` has the numbers of each instruction, and the sources.
 
 All arithmetic here is on integers, and nothing is shared with a lane that computes products.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bitproof.oracles import formats
 from bitproof.oracles.formats import Format
+from bitproof.oracles.instructions import INSTRUCTIONS, Instruction
 
 Array = NDArray[Any]
 Floats = NDArray[np.float32]
 Integers = NDArray[np.int64]
 
-# "k": as they come. "pairs": of each 32, first those with k mod 4 in {0, 1}, then those in {2, 3}.
-Order = Literal["k", "pairs"]
-Start = Literal["accumulator", "zero"]
-
 FP32 = formats.by_name("fp32")
+# In what format the hardware reads operands of a kind.
+FORMATS = {
+    **{kind: formats.by_name(kind) for kind in ("bf16", "fp16", "e4m3", "e5m2")},
+    "tf32": FP32,
+}
 # Below any exponent that a term can have, so that a zero aligns nothing.
 _NOWHERE = -(1 << 20)
 _NAN = np.uint32(0x7FFFFFFF)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Instruction:
-    """How one instruction adds up.
-
-    terms   products in one step
-    kept    F: bits below the largest exponent at which terms are cut
-    width   bits of the result's significand, at most fp32's 24
-    ignored low bits of an fp32 operand that the hardware does not read
-    order   in which products are taken
-    start   what a step begins with: the accumulator, or zero, after which the step's result is added to the
-            accumulator in fp32, to nearest
-    """
-
-    terms: int
-    kept: int
-    width: int = 24
-    ignored: int = 0
-    order: Order = "k"
-    start: Start = "accumulator"
-
-
-# Of sm_90, by operand type and the instruction that Triton chooses; wgmma takes tiles of 64 rows or more.
+# The products of sm_90 that were compared with a card, by operand type and what Triton makes of them.
 SM_90 = {
-    ("bf16", "wgmma"): Instruction(terms=16, kept=25),
-    ("bf16", "mma"): Instruction(terms=16, kept=25),
-    ("fp16", "wgmma"): Instruction(terms=16, kept=25),
-    ("fp16", "mma"): Instruction(terms=16, kept=25),
-    ("tf32", "wgmma"): Instruction(terms=8, kept=25, ignored=13),
-    ("tf32", "mma"): Instruction(terms=8, kept=25, ignored=13),
-    ("e4m3", "wgmma"): Instruction(terms=32, kept=13, width=14),
-    ("e5m2", "wgmma"): Instruction(terms=32, kept=13, width=14),
-    ("e4m3", "wgmma promoted"): Instruction(terms=32, kept=13, width=14, start="zero"),
-    ("e5m2", "wgmma promoted"): Instruction(terms=32, kept=13, width=14, start="zero"),
-    # fp8 operands that wgmma does not take are widened to fp16.
-    ("e4m3", "mma"): Instruction(terms=16, kept=25, order="pairs"),
-    ("e5m2", "mma"): Instruction(terms=16, kept=25, order="pairs"),
+    **INSTRUCTIONS["sm_90"],
+    ("e4m3", "wgmma promoted"): replace(INSTRUCTIONS["sm_90"]["e4m3", "wgmma"], promoted=32),
+    ("e5m2", "wgmma promoted"): replace(INSTRUCTIONS["sm_90"]["e5m2", "wgmma"], promoted=32),
+    # fp8 operands that wgmma does not take are widened to fp16; a thread holds four of a row together.
+    ("e4m3", "mma"): replace(INSTRUCTIONS["sm_90"]["fp16", "mma"], interleaved=2),
+    ("e5m2", "mma"): replace(INSTRUCTIONS["sm_90"]["fp16", "mma"], interleaved=2),
 }
 
 
@@ -91,29 +64,76 @@ def multiply(
     wide_a = np.concatenate([a, np.zeros((a.shape[0], 1), a.dtype)], axis=1)
     wide_b = np.concatenate([b, np.zeros((1, b.shape[1]), b.dtype)], axis=0)
     total = accumulator.astype(np.float32)
+    partial = np.zeros_like(total)
     for start in range(0, len(places), instruction.terms):
         chosen = places[start : start + instruction.terms]
         left = wide_a[:, chosen][:, None, :]
         right = wide_b[chosen].T[None, :, :]
-        if instruction.start == "accumulator":
+        if not instruction.promoted:
             total = add_products(left, right, total, fmt, instruction)
-        else:
-            fresh = add_products(left, right, np.zeros_like(total), fmt, instruction)
+            continue
+        partial = add_products(left, right, partial, fmt, instruction)
+        done = start + instruction.terms
+        if done % instruction.promoted == 0 or done >= len(places):
             with np.errstate(all="ignore"):
-                total = total + fresh
+                total = total + partial
+            partial = np.zeros_like(total)
     return total
 
 
+def product(
+    a: Array,
+    b: Array,
+    *,
+    kind: str,
+    instruction: Instruction,
+    tile: int,
+    start: Floats | None = None,
+) -> Floats:
+    """a [M, K] @ b [K, N] plus `start`, fp32, the bits of a kernel that goes through K in tiles of `tile`.
+
+    For a spec that claims exact bits of a product: it states what multiplies, by `kind`, the type that the
+    hardware reads operands in ("bf16", "fp16", "tf32" for fp32 operands, "e4m3", "e5m2"), and `instruction`,
+    of `instructions.INSTRUCTIONS` or made of one. `a` and `b` have numpy's or ml_dtypes' types; fp8 operands
+    are widened to fp16 where `kind` says so. The last tile is filled up with zeros. Raises ValueError for
+    operands that `kind` does not hold exactly.
+    """
+    fmt = FORMATS[kind]
+    codes_a, codes_b = (_convert(x, fmt) for x in (a, b))
+    depth = codes_a.shape[1]
+    total = np.zeros((len(a), b.shape[1]), np.float32) if start is None else start
+    for first in range(0, depth, tile):
+        size = min(tile, depth - first)
+        part_a, part_b = (
+            np.zeros((len(a), tile), fmt.storage),
+            np.zeros((tile, b.shape[1]), fmt.storage),
+        )
+        part_a[:, :size] = codes_a[:, first : first + size]
+        part_b[:size] = codes_b[first : first + size]
+        total = multiply(part_a, part_b, total, fmt, instruction)
+    return total
+
+
+def _convert(values: Array, fmt: Format) -> Array:
+    """Codes of `fmt` for values that it holds exactly."""
+    codes = values.astype(fmt.numpy_dtype)
+    back = codes.astype(values.dtype)
+    if not np.array_equal(back, values, equal_nan=True):
+        raise ValueError(f"operands in {values.dtype} are not all numbers of {fmt.name}")
+    return formats.bits(codes)
+
+
 def order_products(k: int, instruction: Instruction) -> Integers:
-    """The order in which K products are taken, in whole steps; K itself stands for a zero."""
-    if instruction.order == "k":
-        places = np.arange(-(-k // instruction.terms) * instruction.terms)
-    else:
-        numbers = np.arange(-(-k // 32) * 32).reshape(-1, 32)
-        first = numbers % 4 < 2
-        places = np.concatenate(
-            [numbers[first].reshape(-1, 1, 16), numbers[~first].reshape(-1, 1, 16)], axis=1
-        ).reshape(-1)
+    """The order in which K products are taken, in whole instructions; K itself stands for a zero.
+
+    An instruction reads an eighth of its depth of a row from each of eight places in a row's registers.
+    Where a thread holds w times as much side by side, w instructions share it: the first takes the first of
+    the w parts at every place, the second the second.
+    """
+    packed = instruction.span // 8
+    block = instruction.span * instruction.interleaved
+    numbers = np.arange(-(-k // block) * block).reshape(-1, 8, instruction.interleaved, packed)
+    places = numbers.swapaxes(1, 2).reshape(-1)
     return np.where(places < k, places, k).astype(np.int64)
 
 

@@ -10,10 +10,12 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 
-from bitproof.harness import exercised, lanes
+from bitproof.harness import exercised, lanes, layouts
 from bitproof.harness.case import Inputs
 from bitproof.harness.checks.declaration import Check
 from bitproof.harness.errors import UsageError
@@ -65,26 +67,37 @@ _UNSHOWN = "nothing shows that it can fail"
 def run(check: str, spec: KernelSpec, inputs: Inputs, lane: Lane) -> CheckResult:
     """Run `check` by name; what the launcher raises becomes an outcome, other errors stay errors.
 
-    The findings say which lines of the kernel its launches executed, and in which configurations it ran.
+    The inputs' values are made such that they can lie as their launch says. The findings say which lines of
+    the kernel its launches executed, and in which configurations it ran.
     Raises UsageError for an unknown check, and SpecError from the spec's own contradictions.
     """
     declared = find(check)
     reason = unable(check, spec, lane)
     if reason:
         return CheckResult(outcome=Outcome.UNSUPPORTED, reason=reason)
+    imposed = layouts.impose(
+        spec.allowed_layouts(), spec.shared, inputs.launch.layout, inputs.tensors
+    )
+    inputs = dataclasses.replace(inputs, tensors=imposed)
     with exercised.collecting() as met:
         findings = _judge(declared, spec, inputs, lane)
     lines, configurations = dict(met.lines), dict(met.configurations)
     return dataclasses.replace(findings, lines=lines, configurations=configurations)
 
 
+@contextmanager
+def without_warnings() -> Iterator[None]:
+    """While active, what a launcher or oracle warns of is no verdict, also where warnings are errors."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
 def _judge(declared: Check, spec: KernelSpec, inputs: Inputs, lane: Lane) -> CheckResult:
     try:
-        with warnings.catch_warnings():
-            # What a launcher or oracle warns of is no verdict, also where warnings are made errors.
-            warnings.simplefilter("ignore")
+        with without_warnings():
             return declared.judge(spec, inputs, lane)
     except LaunchFailed as failure:
         return classify(failure.__cause__ or failure, spec.refuses)
-    except (torch.OutOfMemoryError, torch.AcceleratorError) as error:
+    except (MemoryError, torch.OutOfMemoryError, torch.AcceleratorError) as error:
         return classify(error, ())  # a launch's error may wait for the next synchronisation

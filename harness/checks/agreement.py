@@ -33,7 +33,7 @@ def check(spec: KernelSpec, inputs: Inputs, lane: Lane) -> CheckResult:
     findings, worst = compare.against_oracle(spec, launched.outputs, inputs, widths=widths)
     if any(finding.index is not None for finding in findings):
         findings = _attributed(findings, spec, inputs, lane, launched)
-    findings = findings or _not_refused(spec, inputs, lane)
+    findings = _qualify(findings, spec, launched) or _not_refused(spec, inputs, lane)
     if not findings and not any(output.numel() for output in launched.outputs.values()):
         return CheckResult(outcome=Outcome.NOT_DEMONSTRATED, reason="its outputs are empty")
     if not findings and inputs.launch.config and met.configurations:
@@ -42,8 +42,12 @@ def check(spec: KernelSpec, inputs: Inputs, lane: Lane) -> CheckResult:
         findings = [dataclasses.replace(one, summary=f"{_TUNED}{one.summary}") for one in found]
         worst = max(worst, further)
     judgement = judged(findings, worst=worst)
-    launches = launched.launches
-    counts = {} if launches is None else {"a kernel launched": int(bool(launches))}
+    if launched.launches is None:
+        return dataclasses.replace(judgement, counts=widths)
+    counts = {"a kernel launched": int(bool(launched.launches))}
+    if launched.products:
+        assumed = any(known.startswith("assumed") for known in launched.products.values())
+        counts["a product's instruction assumed"] = int(assumed)
     return dataclasses.replace(judgement, counts={**counts, **widths})
 
 
@@ -58,6 +62,18 @@ def _launch(spec: KernelSpec, inputs: Inputs, lane: Lane) -> Launched:
             if refusal:
                 raise LaunchFailed(spec.name) from Uncompilable(refusal)
         raise
+
+
+def _qualify(findings: list[Finding], spec: KernelSpec, launched: Launched) -> list[Finding]:
+    """The findings, and where exact bits are claimed, which products' instructions are not known."""
+    doubts = tuple(
+        f"  products  tl.dot at {file}:{line} was computed by the usual instruction, since {known[9:]}"
+        for (file, line), known in sorted(launched.products.items())
+        if known.startswith("assumed")
+    )
+    if not doubts or not spec.claims_exact_bits():
+        return findings
+    return [dataclasses.replace(one, lines=(*one.lines, *doubts)) for one in findings]
 
 
 def _attributed(
@@ -87,9 +103,13 @@ def _not_refused(spec: KernelSpec, inputs: Inputs, lane: Lane) -> list[Finding]:
             lane.run(spec, refusal.spoil(inputs), Variation())
         except LaunchFailed as failure:
             error = failure.__cause__ or failure
-            if isinstance(error, spec.refuses):
+            if not isinstance(error, spec.refuses):
+                came = f"it raises {type(error).__name__} ({one_line(error)})"
+            elif failure.launches:
+                begun = failure.launches[0].function.__name__
+                came = f"it launches {begun} before it raises {type(error).__name__}"
+            else:
                 continue
-            came = f"it raises {type(error).__name__} ({one_line(error)})"
         else:
             came = "it computes something"
         found.append(
@@ -110,5 +130,5 @@ CHECK = Check(
     launches=lambda spec: 1,
     far=True,
     tuned=True,
-    idle="no kernel was launched",
+    idle=lambda counts: "no kernel was launched",
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from bitproof.harness.case import Inputs
@@ -36,7 +36,7 @@ class Check:
     tuned    whether a search also judges cases in each autotune configuration that none of its own met
     wanted   what a search has to have seen for its passing to mean something: names of counts in the
              findings, each with a way to tell whether inputs would show it
-    idle     what passing lacks where every count of the findings stayed at zero
+    idle     names of counts -> what passing lacks where every one of them stayed at zero
     """
 
     name: str
@@ -47,4 +47,4 @@ class Check:
     far: bool = False
     tuned: bool = False
     wanted: Callable[[KernelSpec], Mapping[str, Shows]] = _nothing
-    idle: str = "nothing that it counts was seen"
+    idle: Callable[[Collection[str]], str] = lambda counts: "nothing that it counts was seen"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import torch
 from torch import Tensor
@@ -22,10 +22,11 @@ def check(spec: KernelSpec, inputs: Inputs, lane: Lane) -> CheckResult:
     """The claim's number of runs with one synchronisation at the end; bit patterns are compared.
 
     Every run gets fresh memory under another poison, and whatever else the lane varies. Where the spec
-    names a control, it runs on the same inputs; `counts` says for which outputs it varied.
+    names a control, it runs on the same inputs; `counts` says for which outputs it varied. Where it names
+    none and the kernel adds floats, one more run adds them in another order.
     """
     claim = _claim(spec)
-    runs, varied = _repeat(spec, inputs, lane)
+    runs, varied, sums = _repeat(spec, inputs, lane)
     findings: list[Finding] = []
     for name, turn in varied.items():
         if claim.outputs and name not in claim.outputs:
@@ -34,23 +35,55 @@ def check(spec: KernelSpec, inputs: Inputs, lane: Lane) -> CheckResult:
         assert finding is not None
         findings.append(finding)
     verdict = judged(findings, runs=float(len(runs)))
-    if claim.control is None:
+    judged_by = sorted(claim.varies or claim.outputs or set(runs[0]))
+    if claim.control is not None:
+        _, wavered, _ = _repeat(dataclasses.replace(spec, run=claim.control), inputs, lane)
+        counts = {f"control varied: {name}": int(name in wavered) for name in judged_by}
+        return dataclasses.replace(verdict, counts=counts)
+    if not sums or findings:
         return verdict
-    _, wavered = _repeat(dataclasses.replace(spec, run=claim.control), inputs, lane)
-    judged_by = claim.varies or claim.outputs or set(runs[0])
-    counts = {f"control varied: {name}": int(name in wavered) for name in sorted(judged_by)}
-    return dataclasses.replace(verdict, counts=counts)
+    reordered = lane.run(spec, inputs, Variation(reordered=True))
+    if not reordered.sums:
+        return verdict
+    judged_by = [name for name in judged_by if name in runs[0]]
+    moved = {name: _compare_orders(name, runs[0], reordered.outputs) for name in judged_by}
+    if not claim.any_order:
+        counts = {f"{_OTHER_ORDER} of {name}": int(moved[name] is not None) for name in judged_by}
+        return dataclasses.replace(verdict, counts=counts)
+    return judged(
+        (
+            dataclasses.replace(
+                one, summary=f"{one.summary}, though none should: {claim.any_order}"
+            )
+            for one in moved.values()
+            if one is not None
+        ),
+        **verdict.measures,
+    )
+
+
+_OTHER_ORDER = "another order of sums changed bits"
+
+
+def _compare_orders(
+    name: str, run: Mapping[str, Tensor], other: Mapping[str, Tensor]
+) -> Finding | None:
+    return compare.same_bits(name, run[name], other[name], "another order of its sums")
 
 
 def _repeat(
     spec: KernelSpec, inputs: Inputs, lane: Lane
-) -> tuple[list[dict[str, Tensor]], dict[str, int]]:
-    """The outputs of every run, and for each output that varied the first run that differs from run 0."""
+) -> tuple[list[dict[str, Tensor]], dict[str, int], int]:
+    """The outputs of every run, for each output that varied the first run that differs from run 0, and sums.
+
+    The latter are the additions of floats whose order could matter, in the run that has most.
+    """
     turns = _claim(spec).runs
-    runs = [
-        kept(lane.run(spec, inputs, Variation(turn=turn, turns=turns)).outputs)
-        for turn in range(turns)
-    ]
+    runs, sums = [], 0
+    for turn in range(turns):
+        launched = lane.run(spec, inputs, Variation(turn=turn, turns=turns))
+        runs.append(kept(launched.outputs))
+        sums = max(sums, launched.sums)
     for turn, run in enumerate(runs):
         if set(run) != set(runs[0]):
             raise SpecError(
@@ -62,7 +95,7 @@ def _repeat(
         flags = torch.stack([_differs(runs[0][name], run[name]) for run in runs[1:]]).tolist()
         if any(flags):
             varied[name] = flags.index(True) + 1
-    return runs, varied
+    return runs, varied, sums
 
 
 def _differs(first: Tensor, other: Tensor) -> Tensor:
@@ -78,9 +111,18 @@ def _claim(spec: KernelSpec) -> Bitwise:
 
 
 def count_launches(spec: KernelSpec) -> int:
-    """The claim's runs, and as many of its control."""
+    """The claim's runs, and as many of its control; without one, a run that adds in another order."""
     claim = _claim(spec)
-    return claim.runs * (1 if claim.control is None else 2)
+    return claim.runs * 2 if claim.control is not None else claim.runs + 1
+
+
+def _explain_idle(counts: Collection[str]) -> str:
+    if any(name.startswith(_OTHER_ORDER) for name in counts):
+        return (
+            "its sums gave the same bits in another order: draw values with full mantissas, more of them, or "
+            "say in any_order why no order matters"
+        )
+    return "its control never varied"
 
 
 def list_wanted(spec: KernelSpec) -> Mapping[str, Shows]:
@@ -94,5 +136,5 @@ CHECK = Check(
     launches=count_launches,
     applies=lambda spec: spec.bitwise is not None,
     wanted=list_wanted,
-    idle="its control never varied",
+    idle=_explain_idle,
 )

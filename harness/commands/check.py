@@ -28,6 +28,7 @@ from bitproof.harness.search.isolation import Careful
 from bitproof.harness.search.journal import Journal
 from bitproof.harness.subjects.discovery import FoundSpec, find
 from bitproof.harness.subjects.planting import with_fault
+from bitproof.harness.subjects.ranks import parse_ranks, with_ranks
 
 
 def run(
@@ -38,6 +39,7 @@ def run(
     seconds: int | None,
     hang_limit: int | None,
     runs: int | None,
+    ranks: str | None = None,
     tensors: Path | None,
     params: str | None,
     fault: str | None,
@@ -54,6 +56,8 @@ def run(
     for name, limit in (("--max-examples", max_examples), ("--seconds", seconds)):
         if limit is not None and tensors is not None:
             raise UsageError(f"{name} is for drawn cases: captured tensors are one case")
+    if ranks is not None and tensors is not None:
+        raise UsageError("--ranks is for drawn cases: of captured tensors --params says it")
     if not kernels and not specs:
         raise UsageError("name the kernels to check, or with --spec where to take all of them from")
     lanes.choose(lane)
@@ -64,6 +68,7 @@ def run(
     statuses = []
     for found in (with_fault(one, fault) for one in every):
         subject = found if runs is None else found.with_runs(runs)
+        subject = subject if ranks is None else with_ranks(subject, parse_ranks(ranks))
         names = _names(subject, chosen)
         inputs, source = None, None
         if tensors is not None:
@@ -90,10 +95,6 @@ def _run_one(
     """The checks of one kernel; `limits` are cases, seconds, and seconds until a case hung."""
     max_examples, seconds, hang_limit = limits
     here = lanes.present()
-    versions = here.versions()
-    told = "  ".join(f"{name} {value}" for name, value in versions.items() if value)
-    planted = f" with planted fault {found.fault!r}" if found.fault else ""
-    click.echo(f"{found.spec.name}{planted}: {told}")
     for path in journal.bury_dead():
         command = records.load(path).replay
         click.echo(f"a process died over one case, told by nobody: {command}")
@@ -109,6 +110,10 @@ def _run_one(
     )
     results = []
     try:
+        versions = here.versions() if inputs is not None else careful.versions()
+        told = "  ".join(f"{name} {value}" for name, value in versions.items() if value)
+        planted = f" with planted fault {found.fault!r}" if found.fault else ""
+        click.echo(f"{found.spec.name}{planted}: {told}")
         for name in names:
             if inputs is not None:
                 result = _judge(found, name, inputs, here)

@@ -32,6 +32,9 @@ _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 _kernels = click.argument("kernels", nargs=-1, metavar="[KERNEL]...")
 _file = click.Path(path_type=Path, dir_okay=False)
 _count = click.IntRange(min=1)
+_hang_limit = click.option(
+    "--hang-limit", type=_count, metavar="N", help="A case with no answer within N seconds hung."
+)
 
 
 def _one_kernel(command: Command) -> Command:
@@ -106,10 +109,13 @@ def list_(kernels: tuple[str, ...], **options: Any) -> int:
 @click.option("--check", "chosen", multiple=True, metavar="NAME", help="Run only this check.")
 @click.option("--max-examples", type=_count, metavar="N", help="Cases per check.")
 @click.option("--seconds", type=_count, metavar="N", help="Begin no case of a check after N.")
-@click.option(
-    "--hang-limit", type=_count, metavar="N", help="A case with no answer within N seconds hung."
-)
+@_hang_limit
 @click.option("--runs", type=int, metavar="N", help="Runs of each reproducibility check.")
+@click.option(
+    "--ranks",
+    metavar="LIST",
+    help="Numbers of ranks, as 1,2,4,8, of a kernel that runs on several.",
+)
 @_add_capture_options("Check")
 @_kernels
 @_fault
@@ -127,6 +133,37 @@ def check(kernels: tuple[str, ...], **options: Any) -> int:
 
 
 @main.command()
+@click.argument("candidate", required=False)
+@click.option(
+    "--reference",
+    metavar="REF",
+    help="What is right: FILE:function, or a FILE with Model, get_inputs and get_init_inputs.",
+)
+@click.option(
+    "--minutes",
+    type=click.FloatRange(min=0.05),
+    default=5.0,
+    show_default=True,
+    help="How long at most, shrinking included.",
+)
+@click.option("--tf32", is_flag=True, help="fp32 products of matrices may run in tf32.")
+@click.option(
+    "--replay", type=_file, metavar="FILE", help="Judge the case of a saved verdict again."
+)
+@_lane
+@_json
+def accept(candidate: str | None, **options: Any) -> int:
+    """Judge CANDIDATE, somebody's kernel, against a reference in torch.
+
+    CANDIDATE is FILE:function, or a FILE with ModelNew. Prints a page of evidence; the status is 0 where
+    it is accepted, 1 where it is rejected or too little was shown.
+    """
+    from bitproof.harness.commands import accept
+
+    return accept.run(candidate, **options)
+
+
+@main.command()
 @click.argument("file", type=_file)
 @click.option("--lane", help="Where to replay: cuda or interpreter (default: the record's lane).")
 @click.option(
@@ -135,6 +172,7 @@ def check(kernels: tuple[str, ...], **options: Any) -> int:
     help="Where the kernel's spec is: a module, module:NAME or .py file (default: where the record says, "
     "if that is built in or installed).",
 )
+@_hang_limit
 def replay(file: Path, **options: Any) -> int:
     """Run the failing case saved in FILE again."""
     from bitproof.harness.commands import replay

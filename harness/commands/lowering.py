@@ -29,6 +29,7 @@ def run(
     lanes.choose("interpreter")  # this process compiles nothing: its workers do
     from bitproof.harness.lowering import report
     from bitproof.harness.lowering.compile import readings
+    from bitproof.harness.lowering.holding import needs_holding, refute_grid, withdraw
     from bitproof.harness.subjects.discovery import locate, require_sound
     from bitproof.harness.subjects.planting import with_fault
     from bitproof.harness.targets.architectures import listed
@@ -53,6 +54,18 @@ def run(
 
         made = readings(wanted, tell=heard)
     judged = [report.judge(reading, by_name[reading.kernel]) for reading in made]
+    accepting = {each.reading.kernel for each in judged if needs_holding(each)}
+    refuted = {
+        kernel.spec.name: refute_grid(kernel, lanes.present())
+        for kernel in found
+        if kernel.spec.name in accepting
+    }
+    judged = [
+        withdraw(each, because)
+        if (because := refuted.get(each.reading.kernel, "")) and needs_holding(each)
+        else each
+        for each in judged
+    ]
     if as_json:
         click.echo(json.dumps([report.plain(each) for each in judged], indent=2))
     else:

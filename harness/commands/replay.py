@@ -11,7 +11,7 @@ from bitproof.harness import checks, lanes
 from bitproof.harness.case import Inputs
 from bitproof.harness.commands import captured
 from bitproof.harness.commands.subject import exit_status
-from bitproof.harness.outcomes import CheckResult, Outcome
+from bitproof.harness.outcomes import CheckResult
 from bitproof.harness.report import failure, records
 from bitproof.harness.report.records import Record
 from bitproof.harness.search.isolation import Careful
@@ -19,7 +19,7 @@ from bitproof.harness.subjects.discovery import FoundSpec
 from bitproof.harness.subjects.planting import with_fault
 
 
-def run(file: Path, *, lane: str | None, spec: str | None) -> int:
+def run(file: Path, *, lane: str | None, spec: str | None, hang_limit: int | None) -> int:
     """Print the report where the case still fails, or that it holds now; first whose code that runs."""
     record = records.load(file)
     lanes.choose(lane or record.lane or None)
@@ -27,8 +27,7 @@ def run(file: Path, *, lane: str | None, spec: str | None) -> int:
     if owner != records.OURS:
         click.echo(f"bitproof: replaying runs the code of {owner}", err=True)
     found = with_fault(records.find_subject(record, spec), record.fault)
-    inputs, findings = _judge(found, record, file)
-    versions = lanes.present().versions()
+    inputs, findings, versions = _judge(found, record, file, hang_limit)
     changed = [
         f"{name} {record.versions[name]} then, {versions.get(name, 'absent')} now"
         for name in sorted(record.versions)
@@ -47,17 +46,17 @@ def run(file: Path, *, lane: str | None, spec: str | None) -> int:
     return exit_status([findings.outcome])
 
 
-def _judge(found: FoundSpec, record: Record, file: Path) -> tuple[Inputs, CheckResult]:
-    """The record's check on the record's inputs; a case in another process where it took one down."""
+def _judge(
+    found: FoundSpec, record: Record, file: Path, hang_limit: int | None
+) -> tuple[Inputs, CheckResult, dict[str, str]]:
+    """The record's check on the record's inputs, and the versions it ran with; a case in another process."""
     lane = lanes.present()
     if record.captured is not None:
         inputs = captured.restore(record.captured, found.spec, lane.device, beside=file.parent)
-        return inputs, checks.run(record.check, found.spec, inputs, lane)
+        return inputs, checks.run(record.check, found.spec, inputs, lane), lane.versions()
     case = cases.decode(found.spec.case, record.case)
-    careful = Careful.on(
-        lane, known=[found], isolate=record.outcome in (Outcome.CRASHED, Outcome.HUNG)
-    )
+    careful = Careful.on(lane, known=[found], timeout=hang_limit)
     try:
-        return careful(found, record.check, case)
+        return *careful(found, record.check, case), careful.versions()
     finally:
         careful.close()

@@ -63,13 +63,13 @@ def find_refusal(spec: str, launches: Iterable[KernelLaunch]) -> str:
 
 
 def _answer(digest: str, request: str) -> str:
-    path = FOLDER / f"{digest}-{_versions()}.json"
+    path = FOLDER / f"{digest}-{versions()}.json"
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
         return str(json.loads(path.read_bytes())["refused"])
     with stage("compiling"):  # the patience with a launch is not for a compiler
         refused, known = _ask_targets(request)
     if known:
-        _save(path, json.dumps({"refused": refused}))
+        save(path, json.dumps({"refused": refused}))
     return refused
 
 
@@ -117,7 +117,7 @@ def _worker(name: str) -> Child:
 
 
 @cache
-def _versions() -> str:
+def versions() -> str:
     """A digest of what decides an answer beside the launch: libraries, and the code that asks."""
     digest = hashlib.sha256(json.dumps([libraries(), TARGETS]).encode())
     for path in sorted(Path(__file__).parent.glob("*.py")):
@@ -125,7 +125,7 @@ def _versions() -> str:
     return digest.hexdigest()[:12]
 
 
-def _save(path: Path, text: str) -> None:
+def save(path: Path, text: str) -> None:
     """Write whole or not at all; an answer that cannot be kept is asked for again."""
     partial = path.with_suffix(f".{os.getpid()}.partial")
     with contextlib.suppress(OSError):

@@ -187,6 +187,8 @@ def _add(functions: _Functions, function: Any, kind: str, declared: Mapping[str,
     used -= {name.id for one in definition.decorator_list for name in _names(one)} - {
         name.id for one in (*definition.body, definition.args) for name in _names(one)
     }
+    # A variable of the function hides a global of its name.
+    used -= {*function.__code__.co_varnames, *function.__code__.co_cellvars}
     closed = inspect.getclosurevars(function).nonlocals
     names = {
         name: _value((function.__globals__ | closed)[name], functions)

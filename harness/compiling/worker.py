@@ -6,6 +6,7 @@ process can both compile and interpret (see `compiler`).
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -16,6 +17,7 @@ from triton import knobs
 
 from bitproof.harness.compiling import null_driver
 from bitproof.harness.compiling.building import build
+from bitproof.harness.compiling.ttgir import read_products
 from bitproof.harness.errors import causes, describe
 from bitproof.harness.processes.serve import serve
 from bitproof.harness.targets.architectures import target
@@ -32,7 +34,15 @@ def main() -> None:
 
 
 class _Parsed(Exception):
-    """A kernel is in Triton's own language of blocks, verified and simplified."""
+    """A kernel is in Triton's own language of blocks, verified and simplified, or laid out: `module`."""
+
+    def __init__(self, module: Any) -> None:
+        super().__init__()
+        self.module = module
+
+
+# Stages of the compiler that a request goes through: the language, or the layout for the target as well.
+_stages = 1
 
 
 def _stop_early(*arguments: Any) -> tuple[str, str] | None:
@@ -41,20 +51,25 @@ def _stop_early(*arguments: Any) -> tuple[str, str] | None:
     Without arguments it is asked for the keys of what is compiled.
     """
     if not arguments:
-        return ("parsed alone", "parsed")
+        return (f"{_stages} stages", f"{_stages}")
     stages = arguments[1]
-    after = list(stages)[1:]
+    after = list(stages)[_stages:]
     if after:
         stages[after[0]] = _stop
     return None
 
 
-def _stop(*_: Any) -> Any:
-    raise _Parsed
+def _stop(module: Any, *_: Any) -> Any:
+    raise _Parsed(module)
 
 
 def answer(request: dict[str, Any]) -> dict[str, str]:
-    """{"refused", "unknown"}: why the target does not compile a launch, or why nothing can be said of it."""
+    """{"refused", "unknown"}: why the target does not compile a launch, or why nothing can be said of it.
+
+    Where the request asks for "products", they are told as well, as text (see `ttgir.read_products`).
+    """
+    global _stages
+    _stages = 2 if request.get("products") else 1
     try:
         kernel, arguments, options = build(request)
     except Exception as error:
@@ -62,8 +77,11 @@ def answer(request: dict[str, Any]) -> dict[str, str]:
     before = os.fstat(2).st_size
     try:
         kernel[(1,)](**arguments, **options)
-    except _Parsed:
-        return {"refused": "", "unknown": ""}
+    except _Parsed as parsed:
+        told = {"refused": "", "unknown": ""}
+        if request.get("products"):
+            told["products"] = json.dumps(read_products(str(parsed.module)))
+        return told
     except Exception as error:
         if not refuses(error) and not _is_of_options(error):
             return {"refused": "", "unknown": describe(error)}

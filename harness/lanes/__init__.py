@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from bitproof.harness.errors import EnvironmentUnfit, UsageError
 from bitproof.harness.targets.families import LANES, family
+from bitproof.oracles.instructions import INSTRUCTIONS
 
 if TYPE_CHECKING:
     from bitproof.harness.lanes.base import Lane
@@ -22,6 +23,8 @@ __all__ = ["choose", "family", "gpus", "present"]
 
 # The cuda lane with another target's code: see `harness.lanes.foreign`.
 _FOREIGN = re.compile(r"cuda:sm_\d+")
+# The interpreter lane with another target's tensor cores.
+_INTERPRETED = tuple(f"interpreter:{name}" for name in INSTRUCTIONS)
 _VARIABLE = "BITPROOF_LANE"
 
 
@@ -33,10 +36,10 @@ def choose(name: str | None = None) -> str:
     cuda or when triton was imported in the other mode already.
     """
     wanted = name or os.environ.get(_VARIABLE) or ("cuda" if gpus() else "interpreter")
-    if wanted not in LANES and not _FOREIGN.fullmatch(wanted):
+    if wanted not in (*LANES, *_INTERPRETED) and not _FOREIGN.fullmatch(wanted):
         raise UsageError(
-            f"unknown lane {wanted!r}: choose one of {', '.join(LANES)}, or cuda:sm_89 for that "
-            "target's code on the present card"
+            f"unknown lane {wanted!r}: choose one of {', '.join(LANES)}, cuda:sm_89 for that target's "
+            f"code on the present card, or {', '.join(_INTERPRETED)} for its tensor cores without one"
         )
     if family(wanted) == "cuda" and not gpus():
         raise EnvironmentUnfit(
@@ -44,7 +47,7 @@ def choose(name: str | None = None) -> str:
         )
     if importlib.util.find_spec("triton") is None:
         raise EnvironmentUnfit("triton is not installed: pip install 'triton>=3.6' (Linux)")
-    interpreting = "1" if wanted == "interpreter" else "0"
+    interpreting = "1" if family(wanted) == "interpreter" else "0"
     if "triton" in sys.modules and os.environ.get("TRITON_INTERPRET", "0") != interpreting:
         raise EnvironmentUnfit(
             f"triton was imported before lane {wanted} was chosen: start a fresh process, or set "
@@ -94,10 +97,10 @@ def present() -> Lane:
         raise EnvironmentUnfit(
             f"triton {triton.__version__} is not supported: pip install 'triton>=3.6'"
         )
-    if name == "interpreter":
+    if family(name) == "interpreter":
         from bitproof.harness.lanes.interpreter.lane import InterpreterLane
 
-        return InterpreterLane()
+        return InterpreterLane(name=name)
     if _FOREIGN.fullmatch(name):
         from bitproof.harness.lanes.foreign import open_lane
 

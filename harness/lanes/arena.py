@@ -7,7 +7,8 @@ gaps between padded rows are guarded like the bands.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,12 +18,15 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from bitproof.harness.data import INTEGER_OF_SIZE, bits
-from bitproof.harness.layouts import dense_strides, padded_rows
+from bitproof.harness.layouts import dense_strides, padded_rows, side_by_side
 
 GUARD = 16384
 _ALIGN = 256
 # From here on a buffer in host memory is left to the system to make page by page.
 _LAZY = 1 << 28
+# The most bytes of host memory that one tensor may span: above what a case with rows far apart needs, and
+# below what a machine with much memory would grant to a record that asks for anything.
+MOST = 1 << 36
 
 # Bytes whose repetition is a NaN, a tiny number and a huge or negative one in the usual formats: two
 # runs that agree under different poisons cannot have read what nobody wrote.
@@ -31,12 +35,16 @@ POISONS = (0xFF, 0xA5, 0x7B, 0x00, 0x3C, 0xC7, 0x80, 0x55)
 
 @dataclass(frozen=True, kw_only=True)
 class Block:
-    """One guarded tensor: `view` is where it lies, `buffer` the bytes around and under it."""
+    """One guarded tensor: `view` is where it lies, `buffer` the bytes around and under it.
+
+    `beside` are other tensors in the same buffer.
+    """
 
     name: str
     buffer: Tensor
     view: Tensor
     poisoned: bool
+    beside: tuple[Tensor, ...] = ()
 
 
 @dataclass(kw_only=True)
@@ -63,7 +71,10 @@ class Arena:
         misalign: int = 0,
         poisoned: bool = True,
     ) -> Tensor:
-        """A tensor in fresh poison; `strides` in elements (dense by default), start off by `misalign`."""
+        """A tensor in fresh poison; `strides` in elements (dense by default), start off by `misalign`.
+
+        MemoryError for one that spans more than MOST bytes on the CPU.
+        """
         size = dtype.itemsize
         strides = dense_strides(shape) if strides is None else strides
         extent = (
@@ -71,6 +82,8 @@ class Arena:
         )
         start = GUARD + misalign * size
         total = -(-(start + extent * size + GUARD) // _ALIGN) * _ALIGN
+        if total > MOST and self.device.type == "cpu":
+            raise MemoryError(f"{name} would span {total} bytes of memory, the most is {MOST}")
         buffer = self._fresh_bytes(total)
         self.memories.add(buffer.untyped_storage()._cdata)
         # Guard and alignment are multiples of any element's size, so that elements lie on a grid of them.
@@ -109,6 +122,31 @@ class Arena:
         fill(bits(view), bits(tensor))
         return view
 
+    def place_together(
+        self, tensors: Mapping[str, Tensor], how: str, *, misalign: int = 0
+    ) -> dict[str, Tensor]:
+        """Copies of dense `tensors` in one buffer, as `harness.layouts.Sharing` says."""
+        several = list(tensors.values())
+        if how == "one tensor":
+            total, places = several[0].numel(), [(0, several[0].stride())] * len(several)
+        else:
+            total, places = side_by_side(several)
+        whole = self.reserve(
+            ", ".join(tensors), (total,), several[0].dtype, misalign=misalign, poisoned=False
+        )
+        guarded = self.blocks.pop()
+        given, first = {}, whole.storage_offset()
+        own = [
+            guarded.view.as_strided(tuple(tensor.shape), strides, first + start)
+            for tensor, (start, strides) in zip(several, places, strict=True)
+        ]
+        for (name, tensor), view in zip(tensors.items(), own, strict=True):
+            fill(bits(view), bits(tensor))
+            block = dataclasses.replace(guarded, name=name, view=view, beside=tuple(own))
+            self.blocks.append(block)
+            given[name] = whole.as_strided(tuple(view.shape), view.stride(), view.storage_offset())
+        return given
+
     def inputs(self) -> list[Tensor]:
         """The tensors placed here, and what a launcher allocated filled."""
         return [block.view for block in self.blocks if not block.poisoned]
@@ -129,8 +167,9 @@ class Arena:
         """(tensor name, byte offset from its first element) of the first changed guard byte of each block."""
         for block in self.blocks:
             changed = block.buffer != self.poison
-            own = changed.view(torch.uint8)[_byte_offset(block) :]
-            _clear_own(own, block.view)
+            for view in (block.view, *block.beside):
+                offset = view.data_ptr() - block.buffer.data_ptr() if view.numel() else GUARD
+                _clear_own(changed.view(torch.uint8)[offset:], view)
             if bool(changed.any()):
                 first = int(torch.nonzero(changed)[0])
                 yield block.name, first - _byte_offset(block)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import torch
@@ -28,7 +28,8 @@ class Variation:
     competing kernel on CUDA, the order of programs in the interpreter). `watched` asks for the
     sanitizer where the lane has one, `delayed` for a side stream on which the inputs arrive late,
     where the lane has streams. `tuning` has autotuned kernels try several configurations first, on the
-    launch's own tensors, as the first call of a process does.
+    launch's own tensors, as the first call of a process does. `reordered` has float sums take another
+    order, inside programs too, where the lane can: no run of compiled code does that.
     """
 
     turn: int = 0
@@ -36,6 +37,7 @@ class Variation:
     watched: bool = False
     delayed: bool = False
     tuning: bool = False
+    reordered: bool = False
 
     @property
     def poison(self) -> int:
@@ -53,7 +55,10 @@ class Launched:
     `violations` are the sanitizer's reports (interpreter lane only), each a dataclass with a `text`;
     `compiled` counts the variants that the run compiled (cuda lane only); `writer(output, index)` words
     which program wrote an element last (watched runs on the interpreter lane only). `launches` are the
-    kernels that were started, in order, or None on a lane that cannot tell.
+    kernels that were started, in order, or None on a lane that cannot tell. `sums` counts what may add floats
+    in another order, in a reordered run what did (interpreter lane only). `products` says for each
+    (file, line) of a `tl.dot` how its instruction is known (interpreter lane only): it was "read" from the
+    compiler's output, all that the target has add "alike", or it is "assumed", and why.
     """
 
     outputs: Mapping[str, Tensor]
@@ -63,6 +68,8 @@ class Launched:
     compiled: int = 0
     writer: Writer | None = None
     launches: tuple[KernelLaunch, ...] | None = None
+    sums: int = 0
+    products: Mapping[tuple[str, int], str] = field(default_factory=dict)
 
 
 class LaunchFailed(Exception):
@@ -124,8 +131,14 @@ def placed(spec: KernelSpec, inputs: Inputs, arena: Arena) -> dict[str, Tensor]:
     """Guarded copies of the input tensors, laid out as the case's launch asks."""
     launch = inputs.launch
     laid = layouts.lay(spec.allowed_layouts(), launch.layout, inputs.tensors)
+    together: dict[str, Tensor] = {}
+    for names, how in layouts.share(spec.shared, launch.layout, inputs.tensors).items():
+        some = {name: inputs.tensors[name] for name in names}
+        together |= arena.place_together(some, how, misalign=launch.misalign)
     return {
-        name: arena.place(
+        name: together[name]
+        if name in together
+        else arena.place(
             name,
             tensor,
             strides=laid.get(name),

@@ -16,6 +16,7 @@ from bitproof.harness.lanes import graphs
 from bitproof.harness.lanes.arena import Arena
 from bitproof.harness.lanes.autotune import configured
 from bitproof.harness.lanes.base import Launched, Variation, call
+from bitproof.harness.processes.serve import stage
 from bitproof.harness.spec import KernelSpec, Params, Tensors
 from bitproof.harness.targets.versions import libraries
 
@@ -91,18 +92,28 @@ _DELAY = 40_000_000  # clock cycles
 
 @contextlib.contextmanager
 def _note_compilations(compiled: list[object]) -> Iterator[None]:
-    """Append the key of every variant that triton finds in no cache of this process."""
-    earlier = knobs.runtime.jit_cache_hook
+    """Append the key of every variant that triton finds in no cache of this process.
 
-    def note(*args: Any, **kwargs: Any) -> bool:
+    Its compilation is a stage of its own, so that its time does not count as the launch's.
+    """
+    runtime, stages = knobs.runtime, contextlib.ExitStack()
+    earlier, later = runtime.jit_cache_hook, runtime.jit_post_compile_hook
+
+    def begin(*args: Any, **kwargs: Any) -> bool:
         compiled.append(kwargs.get("key"))
+        stages.enter_context(stage("compiling"))
         return bool(earlier(*args, **kwargs)) if earlier else False
 
-    knobs.runtime.jit_cache_hook = note
+    def end(*args: Any, **kwargs: Any) -> bool:
+        stages.close()
+        return bool(later(*args, **kwargs)) if later else False
+
+    runtime.jit_cache_hook, runtime.jit_post_compile_hook = begin, end
     try:
         yield
     finally:
-        knobs.runtime.jit_cache_hook = earlier
+        stages.close()  # what did not compile has no end of its own
+        runtime.jit_cache_hook, runtime.jit_post_compile_hook = earlier, later
 
 
 @functools.cache

@@ -19,7 +19,7 @@ from bitproof.harness.spec import Accepted, KernelSpec
 _BY_NAME = {rule.name: rule for rule in RULES}
 _UNKNOWN = "not analysed"
 ON_GRID = (
-    "held by the check memory on the interpreter lane, which looks at every value that is converted"
+    "held by the check memory on the interpreter lane, on every value that drawn cases convert"
 )
 
 

@@ -1,7 +1,7 @@
 """A copy of this process that answers requests: everything that is imported and warm here is so there.
 
-For processes whose only device is the CPU: no driver outlives a fork. Threads are not copied, so that a copy
-computes with one thread (`lanes.present` asks for that).
+For processes that have opened no device but the CPU: no driver outlives a fork, but a copy may open one.
+Threads are not copied, so that a copy computes with one thread (`lanes.present` asks for that).
 """
 
 from __future__ import annotations

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import zlib
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -138,6 +139,25 @@ class SampledBound:
     slack: float
     gradient: bool
     formula: str
+
+    def with_samples(self, count: int) -> SampledBound:
+        """The same by at most so many samples, which allows no more."""
+        return replace(self, sampled=lambda: itertools.islice(self.sampled(), count))
+
+    def overflows(self, expected: Array, dtype: np.dtype[Any]) -> bool:
+        """Whether the reference leaves the range of its own types where the answer is a number.
+
+        That is where a sample is not finite, or where an output of `dtype` could not hold the answer.
+        """
+        if not is_float(dtype):
+            return False
+        finite = np.isfinite(expected)
+        largest = np.finfo(dtype).max if dtype == np.float64 else formats.of_dtype(dtype).largest
+        if bool((np.abs(expected[finite]) > largest).any()):
+            return True
+        return any(
+            not np.isfinite(sample[finite]).all() for sample in itertools.islice(self.sampled(), 2)
+        )
 
     def judge(self, got: Array, expected: Answer) -> Judgement | None:
         """Integers equal the answer or a sample. Of floats NaN and infinities, rows, then elements.

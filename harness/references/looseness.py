@@ -20,12 +20,15 @@ def find_looseness(bound: Bound, expected: Answer, dtype: np.dtype[Any] | None =
 
     Tried are zeros, the next row's output in every row, and the output reversed along its last axis; each
     only where it differs from the answer by more than a rounding of the output, so that there is something
-    to see. A bound that depends on inputs is given as its `at` makes it.
+    to see, and none where a number of the answer is beyond the output's range. A bound that depends on inputs
+    is given as its `at` makes it.
     """
     value = expected.value if isinstance(expected, (Estimate, Modelled)) else np.asarray(expected)
-    right = value.astype(dtype or value.dtype)
-    for what, wrong in _wrong_outputs(right):
-        if (wrong == right).all() or not np.isfinite(value.astype(np.float64)).all():
+    with np.errstate(over="ignore", invalid="ignore"):
+        right = value.astype(dtype or value.dtype)
+        finite = bool(np.isfinite(right.astype(np.float64)).all())
+    for what, wrong in _wrong_outputs(right) if finite else ():
+        if (wrong == right).all():
             continue
         judgement = bound.judge(wrong, expected)
         if judgement is None or not judgement.bad.any():

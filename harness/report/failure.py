@@ -55,7 +55,9 @@ def describe_layouts(spec: KernelSpec, inputs: Inputs) -> tuple[str, ...]:
     tensors = inputs.tensors
     if not tensors and inputs.case is not None:
         tensors = build(inputs.case, torch.device("cpu")).tensors
-    return layouts.describe(spec.allowed_layouts(), inputs.launch.layout, tensors)
+    number, allowed = inputs.launch.layout, spec.allowed_layouts()
+    tensors = layouts.impose(allowed, spec.shared, number, tensors)
+    return layouts.describe(allowed, number, tensors, spec.shared)
 
 
 def abridge(value: Any) -> str:

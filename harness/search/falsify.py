@@ -97,7 +97,11 @@ class SearchResult:
         if idle:
             return f"never {idle[0]}{_TOO_WIDE if idle[0] in tried else ''}"
         others = [n for name, n in self.counts.items() if name.removesuffix(TRIED) not in tried]
-        return self.unproven if any(others) or not others else checks.find(self.check).idle
+        return (
+            self.unproven
+            if any(others) or not others
+            else checks.find(self.check).idle(self.counts)
+        )
 
     @property
     def holds(self) -> bool:
@@ -328,7 +332,7 @@ def _find_far_cases(spec: KernelSpec) -> Iterator[Case]:
     cases = list(spec.corners)
     cases += [refusal.case for refusal in spec.refusals if refusal.case not in cases]
     yield from (case for place, case in enumerate(cases) if case not in cases[:place])
-    if spec.strided or spec.layouts:
+    if spec.strided or spec.layouts or spec.shared:
         found = draw_cases(spec, _FAR_AMONG)
         yield from find_laid_cases(spec, found)
         far = find_far_case(spec, found)

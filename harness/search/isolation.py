@@ -1,9 +1,9 @@
 """Cases in a process of their own: a crash or a hang costs one case, never the run.
 
-On the CPU `Careful` judges in a copy of this process, warm and there in milliseconds, which goes on from case
-to case. On a card it judges here, since a device's context cannot be copied, and moves every later case to a
-new process once a launch has left the device unusable, as an illegal memory access does. A process that dies
-or falls silent over a case is replaced, and what it last wrote to its output is told with the case.
+`Careful` judges in a copy of this process, warm and there in milliseconds, which goes on from case to case;
+on a card the copy alone opens the device, since a context cannot be copied. Where importing a spec has
+opened it here already, a new process judges instead. One that dies, falls silent or loses its device over a
+case is replaced, and what it last wrote to its output is told with the case.
 
 `python -m bitproof.harness.search.isolation` is the new process; `harness.processes` starts and asks it.
 """
@@ -11,12 +11,14 @@ or falls silent over a case is replaced, and what it last wrote to its output is
 from __future__ import annotations
 
 import functools
+import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
+import torch
 
 from bitproof.harness import case as cases
 from bitproof.harness import checks, lanes
@@ -30,7 +32,7 @@ from bitproof.harness.errors import (
 from bitproof.harness.lanes.base import Lane
 from bitproof.harness.outcomes import CheckResult, Finding, Outcome, judged
 from bitproof.harness.processes.child import STARTING, Child, Died, Lost, signal_name
-from bitproof.harness.processes.serve import serve
+from bitproof.harness.processes.serve import serve, stage
 from bitproof.harness.search.journal import Journal, Request
 from bitproof.harness.spec import KernelSpec
 from bitproof.harness.subjects.discovery import FoundSpec, find
@@ -57,8 +59,11 @@ def without_tensors(case: Case) -> Inputs:
         raise SpecError(f"the case {type(case).__name__} raised {describe(error)}") from error
 
 
+OPENING = "opening the device"
 # Seconds that a judging process may spend on what is no launch, by the stage that it announces.
-_STAGES = {"compiling": 600.0}
+_STAGES = {"compiling": 600.0, OPENING: 120.0}
+# What a judging process is asked before any case.
+_VERSIONS: dict[str, Any] = {"versions": True}
 
 
 @dataclass(kw_only=True)
@@ -67,7 +72,7 @@ class Careful:
 
     lane      where kernels run
     isolate   whether every case is judged in another process
-    copies    whether such a process is a copy of this one, for a lane that uses nothing but the CPU
+    copies    whether such a process is a copy of this one, which must not have opened the lane's device
     timeout   the seconds that another process has for one case
     journal   names the case being judged, for whoever finds this process dead
     known     kernels that a copy need not look for
@@ -80,15 +85,18 @@ class Careful:
     journal: Journal | None = None
     known: Sequence[FoundSpec] = ()
     _child: Child = field(init=False, repr=False)
+    _versions: dict[str, str] | None = field(default=None, init=False, repr=False)
     _slowest: float = field(default=0.0, init=False, repr=False)
     _hung: bool = field(default=False, init=False, repr=False)
 
     def __post_init__(self) -> None:
         """Nothing is started before it is needed."""
+        self._child = self._make_child()
+
+    def _make_child(self) -> Child:
         if self.copies:
-            self._child = Child(answer=lambda request: answer(request, self.lane, self.known))
-        else:
-            self._child = Child(module=_MODULE)
+            return Child(answer=lambda request: answer(request, self.lane, self.known))
+        return Child(module=_MODULE)
 
     @classmethod
     def on(
@@ -98,18 +106,22 @@ class Careful:
         known: Sequence[FoundSpec],
         journal: Journal | None = None,
         timeout: float | None = None,
-        isolate: bool = False,
     ) -> Careful:
-        """As a run on `lane` judges: in a copy where the CPU is its only device."""
-        copies = lane.device.type == "cpu"
+        """As a run on `lane` judges: in another process, a copy where that can be."""
         return cls(
             lane=lane,
-            isolate=isolate or copies,
-            copies=copies,
+            isolate=True,
+            copies=lane.device.type != "cuda" or not torch.cuda.is_initialized(),  # type: ignore[no-untyped-call]
             timeout=timeout or TIMEOUT,
             journal=journal,
             known=known,
         )
+
+    def versions(self) -> dict[str, str]:
+        """Lane, device and libraries, as whoever judges sees them; EnvironmentUnfit where nobody can."""
+        if self._versions is None:
+            self._versions = self._put(_VERSIONS) if self.isolate else self.lane.versions()
+        return self._versions
 
     def __call__(self, found: FoundSpec, check: str, case: Case) -> tuple[Inputs, CheckResult]:
         """The inputs (see `without_tensors` for those of another process) and the findings of one case.
@@ -145,20 +157,39 @@ class Careful:
         return without_tensors(case), findings
 
     def _ask(self, request: dict[str, Any]) -> CheckResult:
+        self.versions()  # so that no case pays for, or is blamed for, the start
         began = time.monotonic()
         try:
-            told = self._child.ask(request, self._limit(), stages=_STAGES)
+            told = self._put(request)
         except Lost as lost:
-            if lost.stage == STARTING:
-                raise EnvironmentUnfit(
-                    f"no process can be started to judge cases in, it {lost}: {lost.telling}"
-                ) from lost
             self._hung |= not isinstance(lost, Died)
             return _blame(lost)
         self._slowest = max(self._slowest, time.monotonic() - began)
         if not told["usable"]:
             self._child.close()  # or the next case would meet the device that this one broke
         return msgspec.convert(told["findings"], type=CheckResult)
+
+    def _put(self, request: dict[str, Any]) -> dict[str, Any]:
+        """The other process's answer; Lost over a case, EnvironmentUnfit where none can be started."""
+        try:
+            answered: dict[str, Any] = self._child.ask(request, self._limit(), stages=_STAGES)
+        except Lost as lost:
+            if lost.stage not in (STARTING, OPENING) and request is not _VERSIONS:
+                raise
+            if not self.copies or lost.stage == STARTING:
+                raise EnvironmentUnfit(
+                    f"no process can be started to judge cases in, it {lost}: {lost.telling}"
+                ) from lost
+        except EnvironmentUnfit:
+            if not self.copies:
+                raise
+        else:
+            return answered
+        # Something opened the device here in a way that nobody can ask about: a copy cannot use it.
+        self._child.close()
+        self.copies = False
+        self._child = self._make_child()
+        return self._put(request)
 
     def _limit(self) -> float:
         """Seconds for the next case."""
@@ -214,9 +245,12 @@ def _blame(lost: Lost) -> CheckResult:
 def answer(request: dict[str, Any], lane: Lane, known: Sequence[FoundSpec] = ()) -> dict[str, Any]:
     """Judge one requested case in this process: {"findings", "usable"}, the latter of the lane after it.
 
-    The kernel is among `known`, or where the request says.
-    An error that no launch caused is raised as it is where it is ours, else as the spec's.
+    The kernel is among `known`, or where the request says. An error that no launch caused is raised as it
+    is where it is ours, else as the spec's; EnvironmentUnfit where this process cannot use the device.
     """
+    _open(lane)
+    if request == _VERSIONS:
+        return lane.versions()
     try:
         asked = msgspec.convert(request, type=Request)
         found = _known(asked, known) or _find(asked.spec, asked.kernel, asked.fault, asked.runs)
@@ -228,6 +262,22 @@ def answer(request: dict[str, Any], lane: Lane, known: Sequence[FoundSpec] = ())
         raise SpecError(f"judging a case raised {describe(error)}") from error
     usable = findings.outcome is not Outcome.CRASHED or lane.usable()
     return {"findings": msgspec.to_builtins(findings, enc_hook=str), "usable": usable}
+
+
+# The processes that have opened the lane's device: a copy begins with its parent's.
+_opened: set[int] = set()
+
+
+def _open(lane: Lane) -> None:
+    """Have this process open its device, which takes a second on a card and belongs to no case."""
+    if os.getpid() in _opened:
+        return
+    _opened.add(os.getpid())
+    with stage(OPENING):
+        if not lane.usable():
+            raise EnvironmentUnfit(
+                f"lane {lane.name}: this process cannot use {lane.device}: look at the card with nvidia-smi"
+            )
 
 
 def _runs(spec: KernelSpec) -> int:

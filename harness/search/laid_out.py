@@ -28,17 +28,18 @@ def find_laid_cases(spec: KernelSpec, cases: Iterable[Case]) -> list[Case]:
     wrong for the other. Empty for a spec without `layouts`; a layout that no case can have is left out.
     """
     allowed = spec.allowed_layouts()
-    if not spec.layouts:
+    if not spec.layouts and not spec.shared:
         return []
     cpu = torch.device("cpu")
     built = [(case, build(case, cpu).tensors) for case in cases]
     built.sort(key=lambda pair: _plainness(allowed, pair[1]))
     missing: set[tuple[str, ...]] = {(name, one) for name in allowed for one in allowed[name]}
     missing |= set(itertools.combinations(allowed, 2))
+    missing |= {(*names, how) for names in spec.shared for how in spec.shared[names]}
     found: list[Case] = []
     for number in _NUMBERS:
         for case, tensors in built if missing else ():
-            shown = missing & _shown(allowed, number, tensors)
+            shown = missing & _shown(spec, number, tensors)
             if shown:
                 missing -= shown
                 laid = with_launch(case, dataclasses.replace(case.launch, layout=number))
@@ -47,14 +48,19 @@ def find_laid_cases(spec: KernelSpec, cases: Iterable[Case]) -> list[Case]:
     return found
 
 
-def _shown(
-    allowed: layouts.Allowed, number: int, tensors: Mapping[str, Tensor]
-) -> set[tuple[str, ...]]:
-    """(tensor, layout) of each tensor that lies so, and each two tensors that lie differently."""
+def _shown(spec: KernelSpec, number: int, tensors: Mapping[str, Tensor]) -> set[tuple[str, ...]]:
+    """(tensor, layout) of each tensor that lies so, and each two tensors that lie differently.
+
+    Beside these (*tensors, sharing) of those that share memory.
+    """
+    allowed = spec.allowed_layouts()
+    tensors = layouts.impose(allowed, spec.shared, number, tensors)
+    together = layouts.share(spec.shared, number, tensors)
+    taken = {name for names in together for name in names}
     laid = {
         name: layouts.choose(allowed, number, name)
         for name in layouts.lay(allowed, number, tensors)
-        if _tells(layouts.choose(allowed, number, name), tensors[name])
+        if name not in taken and _tells(layouts.choose(allowed, number, name), tensors[name])
     }
     apart = {
         (one, other)
@@ -63,7 +69,7 @@ def _shown(
         and {one, other} & set(laid)
         and layouts.choose(allowed, number, one) != layouts.choose(allowed, number, other)
     }
-    return {*laid.items(), *apart}
+    return {*laid.items(), *apart, *((*names, how) for names, how in together.items())}
 
 
 def _plainness(allowed: layouts.Allowed, tensors: Mapping[str, Tensor]) -> tuple[int, int]:

@@ -85,6 +85,9 @@ class Options:
 class Operands:
     """The tensors, checked against one another; b and w are beta twice where there is one number a token.
 
+    The table of offsets has `room` for so many sequences, or for those there are where they are more: what
+    is compiled depends on that number alone.
+
     ValueError, naming the tensor and what it should be: a shape, type or layout that does not fit.
     """
 
@@ -99,6 +102,7 @@ class Operands:
     a_log: Tensor | None = None
     dt_bias: Tensor | None = None
     state_v_first: bool = False
+    room: int = 0
 
     @staticmethod
     def of(tensors: Tensors, options: Options) -> Operands:
@@ -110,7 +114,11 @@ class Operands:
         if options.gate == "plain" and "A_log" not in tensors:
             raise ValueError("a plain gate needs A_log; only a bounded one may lack it")
         return Operands(
-            **{name: tensors[name] for name in ("q", "k", "v", "g", "cu_seqlens")},
+            q=tensors["q"],
+            k=tensors["k"],
+            v=tensors["v"],
+            g=tensors["g"],
+            cu_seqlens=tensors["cu_seqlens"],
             b=tensors["beta" if scalar else "b"],
             w=tensors["beta" if scalar else "w"],
             initial_state=tensors.get("initial_state"),
@@ -203,6 +211,11 @@ class Operands:
         return len(self.cu_seqlens) - 1
 
     @property
+    def most_sequences(self) -> int:
+        """As many as the table of offsets has room for."""
+        return max(self.sequences, self.room)
+
+    @property
     def state_shape(self) -> tuple[int, ...]:
         """Of initial and final states."""
         inner = (self.values, self.keys) if self.state_v_first else (self.keys, self.values)
@@ -219,7 +232,7 @@ class Operands:
         return {
             "HEADS": self.value_heads,
             "K": self.keys,
-            "N": triton.next_power_of_2(self.sequences + 1),
+            "N": triton.next_power_of_2(self.most_sequences + 1),
             "PADDED_K": max(triton.next_power_of_2(self.keys), 16),
         }
 

@@ -33,6 +33,9 @@ _TUNED = {
     "represent": (8, 2, None),
     "pass_states": (4, 3, None),
     "pass_gradients": (8, 2, None),
+    "summarise": (4, 3, None),
+    "summarise_gradients": (8, 2, None),
+    "fold": (4, 1, None),
     "of_products": (8, 2, None),
     "of_scores": (8, 1, None),
     "of_units": (4, 2, None),
@@ -249,14 +252,14 @@ def tile_bytes(*tiles: Tensor) -> int:
 
 def state_columns(x: Operands) -> int:
     """Columns of a state that one program carries."""
-    return min(64 if x.value_heads * x.sequences >= _MANY else 32, x.padded_values)
+    return min(64 if x.value_heads * x.most_sequences >= _MANY else 32, x.padded_values)
 
 
 def stored_types(precision: Precision, dtype: torch.dtype) -> Any:
     """The type of each stored intermediate by its name."""
 
     def of(name: str) -> torch.dtype:
-        return torch.float32 if name in precision.fp32 else dtype
+        return torch.float32 if name in precision.kept else dtype
 
     return of
 

@@ -245,8 +245,10 @@ def of_scores(
         else:
             store_rows(db_ptr, nothing, first, end, HEADS, head, column, K, BLOCK_K)
         if da_log_ptr is not None:
-            tl.store(da_log_ptr + tile * blocks + block, 0.0)
-            tl.store(dbias_ptr + tile * PADDED_K + index, tl.zeros((BLOCK_K,), tl.float32))
+            tl.store(da_log_ptr + tile.to(tl.int64) * blocks + block, 0.0)
+            tl.store(
+                dbias_ptr + tile.to(tl.int64) * PADDED_K + index, tl.zeros((BLOCK_K,), tl.float32)
+            )
         return
     shared, heads = head // GROUPS, HEADS // GROUPS
     q_norm = load_norm(q_ptr, first, end, heads, shared, K, PADDED_K, NORMALISE)
@@ -272,7 +274,7 @@ def of_scores(
     dq_outer = tl.load(columns_of(dq_ptr, tile, column, CHUNK, PADDED_K, BLOCK_K))
     dk_outer = tl.load(columns_of(dk_ptr, tile, column, CHUNK, PADDED_K, BLOCK_K))
     dbk_outer = tl.load(columns_of(derase_ptr, tile, column, CHUNK, PADDED_K, BLOCK_K))
-    dlast = tl.load(dlast_ptr + tile * PADDED_K + index) + tl.sum(k * dk_outer, 0)
+    dlast = tl.load(dlast_ptr + tile.to(tl.int64) * PADDED_K + index) + tl.sum(k * dk_outer, 0)
     ddecay += q * dq_outer - k * dk_outer + bk * dbk_outer
     ddecay += tl.where((row == CHUNK - 1)[:, None], dlast[None, :], 0.0)
     dbk += dbk_outer
@@ -294,8 +296,10 @@ def of_scores(
     if da_log_ptr is not None:
         valid = (first + row < end)[:, None] & (index < K)[None, :]
         da_log = tl.sum(tl.sum(tl.where(valid, da_log, 0.0), 1), 0)
-        tl.store(da_log_ptr + tile * blocks + block, da_log)
-        tl.store(dbias_ptr + tile * PADDED_K + index, tl.sum(tl.where(valid, dx, 0.0), 0))
+        tl.store(da_log_ptr + tile.to(tl.int64) * blocks + block, da_log)
+        tl.store(
+            dbias_ptr + tile.to(tl.int64) * PADDED_K + index, tl.sum(tl.where(valid, dx, 0.0), 0)
+        )
 
 
 @triton.jit(do_not_specialize=["tokens", "sequences"])

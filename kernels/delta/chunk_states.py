@@ -71,6 +71,7 @@ def pass_states(
     qg, kg and, in fp32, decay [.., 64, PADDED_K]; scores [.., 64, 64].
     """
     column, head, sequence = tl.program_id(0) * BLOCK_V, tl.program_id(1), tl.program_id(2)
+    tl.assume(column < PADDED_V)  # so that 32 bits hold every offset within a tile
     first, end, chunk = find_sequence(cu_ptr, tokens, sequences, sequence, N)
     if sequence == sequences:
         if o_ptr is not None:
@@ -140,6 +141,7 @@ def pass_gradients(
     Reads wy, qg, kg, scores and decay as `pass_states` does, do [T, HEADS, V], and dfinal in fp32.
     """
     column, head, sequence = tl.program_id(0) * BLOCK_V, tl.program_id(1), tl.program_id(2)
+    tl.assume(column < PADDED_V)  # so that 32 bits hold every offset within a tile
     first, end, chunk = find_sequence(cu_ptr, tokens, sequences, sequence, N)
     number = sequence * HEADS + head
     given, inside = state_places(dfinal_ptr, number, column, K, V, V_FIRST, PADDED_K, BLOCK_V)

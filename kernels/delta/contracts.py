@@ -49,7 +49,7 @@ _OF_BACKWARD = (*FORWARD, *BACKWARD, "gradient")
 
 
 def _list_stored(points: tuple[str, ...], params: Params) -> frozenset[str]:
-    return frozenset(points) - named(params["precision"]).fp32
+    return frozenset(points) - named(params["precision"]).kept
 
 
 def _list_unwritten(params: Params) -> frozenset[str]:

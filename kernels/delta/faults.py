@@ -225,7 +225,7 @@ WITHIN = (
     _in_arguments(
         name="sizes the table of sequences by the tokens",
         within="Operands",
-        old="triton.next_power_of_2(self.sequences + 1)",
+        old="triton.next_power_of_2(self.most_sequences + 1)",
         new="triton.next_power_of_2(max(self.sequences, len(self.q)) + 1)",
         caught_by="compile_cache",
         lanes=("cuda",),
@@ -275,7 +275,7 @@ SCALAR = (
     _in_chunk_fwd(
         name="stores in the operands' type whatever the policy",
         within="stored_types",
-        old="return torch.float32 if name in precision.fp32 else dtype",
+        old="return torch.float32 if name in precision.kept else dtype",
         new="return dtype",
     ),
     _in_chunk_states(

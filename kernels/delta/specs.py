@@ -56,6 +56,7 @@ _forward = partial(
     KernelSpec,
     refuses=(ValueError,),
     capturable=True,
+    vast=frozenset({"q", "k", "v"}),
     must_not_recompile=invariances.resize,
     program=invariances.program,
     lowering=_LOWERING,

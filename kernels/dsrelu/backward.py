@@ -52,7 +52,8 @@ def backward_into(
     `outputs` holds those of `output_shapes`, with amax -inf and, if `quantised`, d_col_scale 0, and dprob
     and dbias, which are added to. The slots are of `dprob_slots_shape` and `dbias_slots_shape`; what they
     hold does not matter.
-    ValueError: an output or workspace that is missing or does not fit; workspaces in default mode.
+    ValueError: an output or workspace that is missing or does not fit; workspaces in default mode;
+    dense rows so long that a tile of them spans 2^31 elements.
     """
     m, n, groups = operands.rows, operands.columns, operands.groups
     expected = output_shapes(m, n, groups, quantised=quantised)
@@ -70,6 +71,10 @@ def backward_into(
             require(name, tensor, shape, torch.float32)
     if quantised and (tiling.block_n // tiling.subtiles % SCALED or tiling.block_m % SCALED):
         raise ValueError("block_m and block_n / subtiles must be multiples of 32 to quantise D")
+    if max(n, operands.a.shape[1]) * max(tiling.block_m, tiling.block_n) >= 2**31:
+        raise ValueError(
+            f"a tile of {tiling.block_m} x {tiling.block_n} spans 2^31 elements or more"
+        )
     if m == 0:
         return
     _launch_tiles(operands, outputs, slots, quantised, deterministic, tiling)

@@ -69,7 +69,7 @@ def _operand(ptr, scale_ptr, inside, stride, k, depth, SCALES: tl.constexpr, BLO
     row = tl.arange(0, ROWS)
     column = k + tl.arange(0, BLOCK_K)
     mask = inside[:, None] & (column < depth)
-    values = tl.load(ptr + row[:, None] * stride + column, mask=mask, other=0.0)
+    values = tl.load(ptr + row[:, None].to(tl.int64) * stride + column, mask=mask, other=0.0)
     if SCALES:
         per_row = tl.cdiv(depth, SCALED)
         block = k // SCALED + tl.arange(0, BLOCK_K // SCALED)
@@ -127,11 +127,12 @@ def _epilogue(
     mine = row < end - first
     inside = mine[:, None] & (column < COLUMNS)
     used = inside & owned
-    # 64 bits where the tile begins, 32 within.
+    # 64 bits where the tile begins; within, 32 for dense rows and 64 for those that may be any stride apart.
     start = first.to(tl.int64) * COLUMNS
     place = row[:, None] * COLUMNS + column
     c_ptr += first.to(tl.int64) * c_stride
-    c = tl.load(c_ptr + row[:, None] * c_stride + column, mask=used, other=0.0).to(tl.float32)
+    beneath = row[:, None].to(tl.int64) * c_stride
+    c = tl.load(c_ptr + beneath + column, mask=used, other=0.0).to(tl.float32)
     r = tl.where(c > 0, c, 0.0)
     square = r * r
     g = alpha * acc
@@ -199,7 +200,7 @@ def _deliver_rows(
     row = first + tl.arange(0, share.shape[0])
     if DETERMINISTIC:
         # Adding -0 changes no bit: rows that belong to nobody come out as they were.
-        place = dprob_slots_ptr + n_tile.to(tl.int64) * rows + row
+        place = dprob_slots_ptr + (n_tile.to(tl.int64) * rows + row)
         tl.store(place, tl.where(owned, share, -0.0), mask=mine)
     else:
         tl.atomic_add(dprob_ptr + row, share, mask=mine & owned, sem="relaxed")

@@ -23,6 +23,7 @@ _dsrelu = partial(
     refuses=(ValueError,),
     capturable=True,
     strided=frozenset({"a", "c"}),
+    vast=frozenset({"a", "b", "c"}),
     layouts={"a": ("expanded",), "c": ("expanded",)},
     launches={"cuda": 200, "interpreter": 96},
     program=invariances.program,

@@ -49,6 +49,7 @@ def _elementwise(
         faults=planted,
         reproducible=Bitwise(shown_by=faults.STALE_ZEROS),
         capturable=True,
+        vast=frozenset({"x"}),
         program=program_of_element,
         lowering=on_targets,
     )
@@ -82,6 +83,7 @@ PER_TENSOR_STATIC = KernelSpec(
     capturable=True,
     lowering=lowering.ON_GRID,
     strided=frozenset({"x"}),
+    vast=frozenset({"x"}),
     layouts=_ROWS_SHARED,
     program=program_of_group,
 )
@@ -92,6 +94,7 @@ _groups = partial(
     refusals=corners.matrix_refusals(_MATRIX),
     capturable=True,
     strided=frozenset({"x"}),
+    vast=frozenset({"x"}),
     program=program_of_group,
 )
 _codes = partial(_groups, layouts=_ROWS_SHARED)
@@ -142,7 +145,9 @@ def _kv_store(kind: Literal["int8", "fp8"]) -> KernelSpec:
         capturable=True,
         lowering=lowering.ON_GRID if kind == "fp8" else lowering.ANYWHERE,
         strided=frozenset({"k", "v"}),
+        vast=frozenset({"k", "v", "k_cache", "v_cache"}),
         layouts=dict.fromkeys(("k", "v"), ("padded outer axes", "expanded")),
+        shared={("k", "v"): ("side by side", "one tensor")},
         program=program_of_slot,
     )
 

@@ -35,7 +35,7 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from bitproof.oracles.delta import chunk, chunk_adjoint, recurrence
+from bitproof.oracles.delta import chunk, ranks, recurrence
 from bitproof.oracles.delta.chunk import CHUNK, Operand
 from bitproof.oracles.delta.gates import activate_adjoint, normalise_adjoint
 from bitproof.oracles.delta.problem import Params, Problem, Tensors, pose_problem
@@ -44,6 +44,7 @@ from bitproof.oracles.formats import BF16, Floats
 from bitproof.oracles.modelled import Modelled
 from bitproof.oracles.precision import (
     BACKWARD,
+    EXCHANGED,
     FORMATS,
     FORWARD,
     Store,
@@ -68,7 +69,7 @@ def list_rounded_points(
     """Those of `points` that a call stores in less than fp32."""
     if tensors["v"].dtype == torch.float32:
         return frozenset()
-    return frozenset(points) - named(params["precision"]).fp32
+    return frozenset(points) - named(params["precision"]).kept
 
 
 def recurrent(tensors: Tensors, params: Params) -> dict[str, Modelled]:
@@ -111,12 +112,13 @@ def forward(tensors: Tensors, params: Params) -> dict[str, Modelled]:
     p = pose_problem(tensors, params)
     found = recurrence.recurrence(p.x, p.scale, p.initial, p.lengths)
     value = _outputs(p, found.o, found.final)
-    points, dtype = list_rounded_points(tensors, params, FORWARD), tensors["v"].dtype
+    points = list_rounded_points(tensors, params, (*FORWARD, *EXCHANGED))
+    dtype = tensors["v"].dtype
     many = _repeat(p, len(GRIDS))
     samples = _samples(
         chunk_outputs(many, *_make_sampled_stores(points, dtype, many)), "o", "final_state"
     )
-    coarse, share = chunk_outputs(p, *_COARSE), _share(p)
+    coarse, share = chunk_outputs(p, *_COARSE, fold=_coarse), _share(p)
     return {
         name: _answer(
             exactly,
@@ -163,7 +165,7 @@ def gradient_model(tensors: Tensors, params: Params, rounded: frozenset[str]) ->
     """
     p = pose_problem(tensors, params)
     store = storing(rounded, tensors["v"].dtype)
-    found, _ = _chunk_gradients(p, store, chunk.as_is)
+    found, _ = chunk_gradients(p, store, chunk.as_is)
     types = gradient_types(tensors, params)
     answers = {name: value for name, value in found.items() if not name.endswith(" terms")}
     if "gradient" in rounded:
@@ -171,10 +173,15 @@ def gradient_model(tensors: Tensors, params: Params, rounded: frozenset[str]) ->
     return {name: _numpy(value) for name, value in answers.items()}
 
 
-def chunk_outputs(p: Problem, store: Store, operand: Operand) -> dict[str, Tensor]:
-    """o and final_state of the chunk form, neither rounded: float64, shaped as in `recurrent`."""
-    o, final = chunk.forward(
-        p.x, p.scale, p.initial, p.lengths, store=store, operand=operand, solve=operand
+def chunk_outputs(
+    p: Problem, store: Store, operand: Operand, fold: Operand = chunk.as_is
+) -> dict[str, Tensor]:
+    """o and final_state of the chunk form, neither rounded: float64, shaped as in `recurrent`.
+
+    `fold` reads the operands of the products by which ranks fold summaries.
+    """
+    o, final = ranks.forward(
+        p.x, p.scale, p.initial, p.parts, store=store, operand=operand, fold=fold
     )
     return _outputs(p, o, final)
 
@@ -185,16 +192,13 @@ def vjp(tensors: Tensors, params: Params) -> dict[str, Modelled]:
     d_initial_state, and with raw gates dA_log [HV] and ddt_bias [HV, K], are there without the operand too.
     """
     p = pose_problem(tensors, params)
-    do, dfinal = p.raw["do"], p.raw["dht"]
-    run = recurrence.recurrence(p.x, p.scale, p.initial, p.lengths, keep=True)
-    value = _gradients(p, *recurrence.adjoint(p.x, p.scale, run, p.lengths, do, dfinal))
-
-    points = list_rounded_points(tensors, params, (*FORWARD, *BACKWARD))
+    value = exact_gradients(p)
+    points = list_rounded_points(tensors, params, (*FORWARD, *BACKWARD, *EXCHANGED))
     many = _repeat(p, len(GRIDS))
-    sampled, _ = _chunk_gradients(many, *_make_sampled_stores(points, tensors["v"].dtype, many))
+    sampled, _ = chunk_gradients(many, *_make_sampled_stores(points, tensors["v"].dtype, many))
     samples = _samples(sampled, *value)
-    coarse, _ = _chunk_gradients(p, *_COARSE)
-    _, weight = _chunk_gradients(p, exact, chunk.as_is)
+    coarse, _ = chunk_gradients(p, *_COARSE, fold=_coarse)
+    _, weight = chunk_gradients(p, exact, chunk.as_is)
     share, cancelled = _share(p), _of_gates(p, weight)
     slip = TF32
     if points and tensors["v"].dtype != torch.float32:
@@ -216,6 +220,13 @@ def vjp(tensors: Tensors, params: Params) -> dict[str, Modelled]:
     return answers
 
 
+def exact_gradients(p: Problem) -> dict[str, Tensor]:
+    """The gradients of the recurrence, float64, as `chunk_gradients` names them."""
+    run = recurrence.recurrence(p.x, p.scale, p.initial, p.lengths, keep=True)
+    grads = recurrence.adjoint(p.x, p.scale, run, p.lengths, p.raw["do"], p.raw["dht"])
+    return _gradients(p, *grads)
+
+
 def _bound_left(magnitudes: Tensor, share: float, slip: float) -> Tensor:
     """What cancelling terms of these magnitudes leave: the arithmetic of each, `slip` of one that rules."""
     size = magnitudes.abs()
@@ -223,20 +234,23 @@ def _bound_left(magnitudes: Tensor, share: float, slip: float) -> Tensor:
     return share * COARSE * size + slip * torch.where(rules, size, 0.0)
 
 
-def _chunk_gradients(
-    p: Problem, store: Store, operand: Operand
+def chunk_gradients(
+    p: Problem, store: Store, operand: Operand, fold: Operand = chunk.as_is
 ) -> tuple[dict[str, Tensor], Tensor]:
-    """The gradients of the chunk form, and how much is added up to that of the log-decays."""
-    grads, dinitial, weight = chunk_adjoint.weigh_adjoint(
+    """The gradients of the chunk form, and how much is added up to that of the log-decays.
+
+    float64, neither rounded to their types; beside a sum over tokens its terms, as "NAME terms".
+    """
+    grads, dinitial, weight = ranks.weigh_adjoint(
         p.x,
         p.scale,
         p.initial,
-        p.lengths,
+        p.parts,
         p.raw["do"],
         p.raw["dht"],
         store=store,
         operand=operand,
-        solve=operand,
+        fold=fold,
     )
     return _gradients(p, grads, dinitial), weight
 

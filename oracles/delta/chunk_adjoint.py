@@ -87,13 +87,13 @@ def weigh_adjoint(
     c = within(parts, scale, store, operand, solve)
     run = passed(c, chunks, scale, initial, store, operand)
     dout = chunks.split(do)
-    dn, dstates, dinitial = _pass_back(c, chunks, scale, dout, dfinal, store, operand)
-    grads, terms = _within_adjoint(parts, c, run, scale, dout, dn, dstates, store, operand)
+    dn, dstates, dinitial = pass_back(c, chunks, scale, dout, dfinal, store, operand)
+    grads, terms = within_adjoint(parts, c, run, scale, dout, dn, dstates, store, operand)
     joined = Tokens(**{name: chunks.joined(g) for name, g in grads.named().items()})
-    return joined, dinitial, chunks.joined(_from_the_end(terms))
+    return joined, dinitial, chunks.joined(from_the_end(terms))
 
 
-def _pass_back(
+def pass_back(
     c: Within,
     chunks: Chunks,
     scale: float,
@@ -102,7 +102,10 @@ def _pass_back(
     store: Store,
     operand: Operand,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """(gradients of v_new, of the states at chunk ends as read, of the initial states)."""
+    """(gradients of v_new, of the states at chunk ends as read, of the initial states).
+
+    `do` is [C, H, 64, V]; `dfinal` [N, H, K, V], as is the last that is returned.
+    """
     running = list(dfinal.clone())
     dn = torch.zeros_like(c.u)
     dstates = [dfinal.new_zeros(dfinal.shape[1:])] * len(chunks.sequence)
@@ -119,7 +122,7 @@ def _pass_back(
     return dn, kept, torch.stack(running) if running else dfinal
 
 
-def _within_adjoint(
+def within_adjoint(
     x: Tokens,
     c: Within,
     run: Pass,
@@ -161,14 +164,14 @@ def _within_adjoint(
         q=dq + dq_in + diagonal * c.k,
         k=dk + dk_in + diagonal * c.q + x.b * dbk,
         v=x.w * dwrite,
-        g=_from_the_end(ddecay),
+        g=from_the_end(ddecay),
         b=c.k * dbk,
         w=x.v * dwrite,
     )
     return grads, terms
 
 
-def _from_the_end(x: Tensor) -> Tensor:
+def from_the_end(x: Tensor) -> Tensor:
     """Cumulative sums of rows [.., 64, K] from the last one on."""
     return x.flip(-2).cumsum(-2).flip(-2)
 

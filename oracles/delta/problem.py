@@ -11,8 +11,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bitproof.oracles.delta import chunk
+from bitproof.oracles.delta import ranks
+from bitproof.oracles.delta.chunk import chunked
 from bitproof.oracles.delta.gates import GateParameters, activated, normalise
+from bitproof.oracles.delta.ranks import Parts
 from bitproof.oracles.delta.recurrence import Tokens
 
 Tensors = Mapping[str, Tensor]
@@ -21,13 +23,17 @@ Params = Mapping[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class Problem:
-    """A call in float64, nobody's rows left out: `raw` as passed, `x` as the recurrence takes it."""
+    """A call in float64, nobody's rows left out: `raw` as passed, `x` as the recurrence takes it.
+
+    `parts` are what ranks hold of the sequences: each of them whole on one rank.
+    """
 
     raw: Mapping[str, Tensor]
     x: Tokens
     gate: GateParameters
     initial: Tensor
     lengths: tuple[int, ...]
+    parts: Parts
     scale: float
     slack: int
     scalar: bool
@@ -42,7 +48,7 @@ class Problem:
     @property
     def deepest(self) -> float:
         """The largest cumulative log-decay of a chunk."""
-        decays = chunk.chunked(self.lengths, len(self.x.g)).split(self.x.g).cumsum(-2).abs()
+        decays = chunked(self.parts.lengths, len(self.x.g)).split(self.x.g).cumsum(-2).abs()
         return float(decays.max()) if decays.numel() else 0.0
 
 
@@ -100,6 +106,7 @@ def pose_problem(tensors: Tensors, params: Params) -> Problem:
         gate=gate,
         initial=raw.get("initial_state", empty),
         lengths=lengths,
+        parts=ranks.cut(lengths, rows, params.get("ranks", 1)),
         # As a kernel takes it.
         scale=float(np.float32(keys**-0.5 if params["scale"] is None else params["scale"])),
         slack=len(tensors["q"]) - used,

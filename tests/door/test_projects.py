@@ -11,7 +11,7 @@ import pytest
 from tests.door.installing import FOLDERS, PLUGINS, run_pytest
 
 PASSING = "def test_it():\n    assert True\n"
-OPTIONS = ("--runs", "--kernel", "--spec", "--lane", "--max-examples", "--seconds", "--isolate")
+OPTIONS = ("--runs", "--kernel", "--spec", "--lane", "--max-examples", "--seconds")
 
 
 def _write(folder: Path, files: dict[str, str]) -> None:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from bitproof.harness import data
 from bitproof.harness.case import Launch
-from bitproof.harness.layouts import LAYOUTS, Layout, dense_strides
+from bitproof.harness.layouts import LAYOUTS, Layout, Sharing, dense_strides
 from bitproof.harness.spec import KernelSpec, Params, Tensors
 from bitproof.harness.strategies import launches
 from tests.harness import plain
@@ -117,9 +117,10 @@ def spec(
     told: Callable[[Tensor, Tensor], tuple[Strides, Strides]] = right,
     *names: Layout,
     drawn: bool = False,
+    together: Sharing | None = None,
 ) -> KernelSpec:
-    """That kernel; k and v may have the layouts of those names, all by default."""
-    every: Any = names or LAYOUTS
+    """That kernel; k and v may have the layouts of those names, all by default, or lie `together` alone."""
+    every: Any = () if together else names or LAYOUTS
     return plain.variant(
         name="added_planes",
         run=partial(added, told=told),
@@ -127,4 +128,5 @@ def spec(
         cases=partial(_cases, drawn),
         oracle=lambda tensors, params: {"y": (tensors["k"] + tensors["v"]).cpu().numpy()},
         layouts={"k": every, "v": every},
+        shared={("k", "v"): (together,)} if together else {},
     )

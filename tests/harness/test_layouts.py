@@ -79,3 +79,26 @@ def test_layouts_are_told_in_words() -> None:
     told = layouts.describe(allowed, number, {"x": X, "w": torch.ones(3)})
     assert told == ("w every second element", "x transposed")
     assert layouts.describe(allowed, number, {"x": torch.ones(1, 1), "w": X[:0]}) == ()
+
+
+def test_values_are_made_such_that_a_layout_can_be() -> None:
+    """An expanded tensor has its first row throughout; tensors that are one have the same values."""
+    allowed: layouts.Allowed = {"x": ("expanded",)}
+    number = next(n for n in range(1, 65) if choose(allowed, n, "x") == "expanded")
+    made = layouts.impose(allowed, {}, number, {"x": X})
+    assert torch.equal(made["x"], X[:1].expand(2, 3, 4))
+    assert lay(allowed, number, made) == {"x": (0, 4, 1)}
+    assert layouts.impose(allowed, {}, 0, {"x": X})["x"] is X
+    shared: layouts.Shared = {("x", "w"): ("one tensor",)}
+    number = next(n for n in range(1, 65) if layouts.choose_sharing(shared, n, ("x", "w")))
+    assert layouts.share(shared, number, {"x": X, "w": X + 1}) == {}
+    made = layouts.impose({}, shared, number, {"x": X, "w": X + 1})
+    assert layouts.share(shared, number, made) == {("x", "w"): "one tensor"}
+    assert layouts.describe({}, number, made, shared) == ("x, w one tensor",)
+
+
+def test_views_into_a_fused_product_alternate_by_rows() -> None:
+    """A row of q [3, 2, 4], then one of k [3, 5]: 13 elements, three times."""
+    total, places = layouts.side_by_side([torch.ones(3, 2, 4), torch.ones(3, 5)])
+    assert total == 39
+    assert places == [(0, (13, 4, 1)), (8, (13, 1))]

@@ -166,6 +166,7 @@ def test_every_policy_by_name() -> None:
         "upstream": frozenset(),
         "targeted": {"scores", "u", "v_new"},
         "fp32": {*FORWARD, *BACKWARD},
+        "narrow": frozenset(),
     }
     assert [precision.named(name) for name in ("upstream", "targeted", "fp32")] == [
         UPSTREAM,

@@ -15,6 +15,7 @@ from triton._C.libtriton import ir
 from triton.runtime import interpreter
 
 from bitproof.harness.lanes.interpreter import definedness, state
+from bitproof.harness.lanes.interpreter.numerics import sums
 from bitproof.harness.lanes.interpreter.overlay import Patch, in_session
 from bitproof.harness.lanes.interpreter.sanitizer.blocks import Array, Lanes, differ, poison
 from bitproof.harness.lanes.interpreter.waiting import Patience
@@ -199,15 +200,33 @@ def _wrap_rmw(original: Callable[..., Any]) -> Callable[..., Any]:
         pointers = _addresses(pointers, mask.data)
         value = definedness.settled(value, "atomically combines it with memory", mask.data)
 
+        added = op == ir.ATOMIC_OP.FADD
+
         def run(lanes: Lanes) -> Any:
-            on = interpreter.TensorHandle(lanes, tl.int1)
-            return original(self, op, pointers, value, on, sem, scope).data
+            backwards = added and sums.meet_atomics(pointers.data, lanes)
+            step = -1 if backwards else 1
+            where, what, on = (
+                interpreter.TensorHandle(_turned(data, lanes.shape, step), dtype)
+                for data, dtype in (
+                    (pointers.data, pointers.dtype),
+                    (value.data, value.dtype),
+                    (lanes, tl.int1),
+                )
+            )
+            return _turned(original(self, op, where, what, on, sem, scope).data, lanes.shape, step)
 
         lanes = np.broadcast_to(mask.data, pointers.data.shape)
         data = _atomically(pointers, lanes, sem, run, reads=op != ir.ATOMIC_OP.XCHG)
         return interpreter.TensorHandle(data, value.dtype.scalar)
 
     return wrapper
+
+
+def _turned(data: Array, shape: tuple[int, ...], step: int) -> Array:
+    """A block of that shape, its elements in reverse where `step` is -1."""
+    if step == 1:
+        return data
+    return np.ascontiguousarray(np.broadcast_to(data, shape).reshape(-1)[::-1]).reshape(shape)
 
 
 def _wrap_cas(original: Callable[..., Any]) -> Callable[..., Any]:

@@ -47,6 +47,10 @@ class HostDriver:
 
     utils = _Utilities()
 
+    def __init__(self, arch: int | str = 90) -> None:
+        """`arch` is Triton's number of the target, such as 90."""
+        self._arch = arch
+
     def get_current_device(self) -> int:
         """The first."""
         return 0
@@ -60,7 +64,7 @@ class HostDriver:
 
     def get_current_target(self) -> GPUTarget:
         """What the lane computes as."""
-        return GPUTarget("cuda", 90, 32)
+        return GPUTarget("cuda", self._arch, 32)
 
     def get_active_torch_device(self) -> torch.device:
         """Where the lane's tensors lie."""
@@ -72,15 +76,18 @@ class HostDriver:
 
 
 @contextlib.contextmanager
-def answer_questions() -> Iterator[None]:
-    """While active, those questions are answered; a driver that is there already answers for itself."""
+def answer_questions(arch: int | str = 90) -> Iterator[None]:
+    """While active, those questions are answered; a driver that is there already answers for itself.
+
+    `arch` is Triton's number of the target that they are told.
+    """
     undo: list[Callable[[], None]] = []
     if not hasattr(torch.cpu, "device"):
         torch.cpu.device = Device  # type: ignore[attr-defined]
         undo.append(lambda: delattr(torch.cpu, "device"))
     earlier = getattr(driver, "_active", None)
     if earlier is None:
-        driver.set_active(HostDriver())
+        driver.set_active(HostDriver(arch))
         undo.append(lambda: setattr(driver, "_active", earlier))
     try:
         yield

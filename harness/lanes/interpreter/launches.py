@@ -22,7 +22,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from bitproof.harness.compiling.launch import KernelLaunch
 from bitproof.harness.errors import BitproofError, Uncompilable, Unsupported, causes
-from bitproof.harness.lanes.interpreter import order, state
+from bitproof.harness.lanes.interpreter import offsets, order, state
 from bitproof.harness.lanes.interpreter.access import set_origin
 from bitproof.harness.lanes.interpreter.configuration import (
     require_keywords,
@@ -108,6 +108,7 @@ def _launch(
             name: value if name in constant else interpreter._implicit_cvt(value)
             for name, value in given.items()
         }
+        offsets.tell_arguments(named)
         _announce(kernel, session, grid, given, named)
         _run(executor.fn, session, grid, named)
     executor._restore_args_dev(args, args_host, kwargs, kwargs_host)
@@ -129,7 +130,11 @@ def _language(session: state.Session) -> Iterator[None]:
     builder = interpreter.interpreter_builder
     options = builder.options
     builder.options = dataclasses.replace(
-        options, sanitize_overflow=False, debug=session.watch is not None
+        options,
+        sanitize_overflow=False,
+        debug=session.watch is not None,
+        # As Triton's options for these targets have it: fp8 sums of sm_90 are not promoted unasked.
+        max_num_imprecise_acc_default=1 << 30 if session.target == "sm_90" else 0,
     )
     scope = _patch_language()
     try:

@@ -34,6 +34,7 @@ SUBJECTS = (
     "supplements",
     "passages",
     "speed",
+    "offsets",
 )
 
 _installed = False

@@ -20,7 +20,13 @@ class Session:
     one fused multiply-add, as compiled code does when fusion is on. `poison` is the byte of which those lanes
     of a masked load consist that are off and have no `other`: the language leaves them undefined. `on_grid`
     names conversions, such as "fp32 to e4m3", whose values are claimed to need no rounding. `launches` are
-    the kernels that were started, in order (see `compiling.launch.KernelLaunch`).
+    the kernels that were started, in order (see `compiling.launch.KernelLaunch`). Where sums are `reordered`,
+    those of floats take another order than usual (see `numerics.sums`); `sums` counts them, or those that
+    could take one. In runs whose `turn` is odd, results that hang on a reduction's tree come out otherwise.
+    `target` is that whose tensor cores multiply, `asking` says whether its compiler is asked by which
+    instruction where that decides bits, `products` keeps for each (file, line) of a product how its
+    instruction is known.
+    `vast` is how many elements here stand for 2^31 and more, or None where no tensor is so large.
     """
 
     order: Any = None
@@ -30,6 +36,13 @@ class Session:
     poison: int = 0
     on_grid: frozenset[str] = frozenset()
     launches: list[Any] = field(default_factory=list)
+    turn: int = 0
+    vast: int | None = None
+    reordered: bool = False
+    sums: int = 0
+    target: str = "sm_90"
+    asking: bool = False
+    products: dict[tuple[str, int], str] = field(default_factory=dict)
     scratch: dict[str, Any] = field(default_factory=dict)
 
 

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
+import torch
 from hypothesis import settings
 from torch import Tensor
 
+from bitproof.harness import checks, lanes
+from bitproof.harness.case import build
 from bitproof.harness.errors import SpecError
 from bitproof.harness.outcomes import Outcome
 from bitproof.harness.search import falsify
 from bitproof.harness.spec import KernelSpec, Refusal
+from tests.harness import laying
 from tests.harness.plain import CASE, PlainLane, RowsCase, checked, scaled, variant
 
 DERANDOMISED = settings(derandomize=True, database=None)
@@ -69,6 +74,28 @@ def test_a_launcher_that_forgets_a_refusal_fails(
     assert findings.outcome is Outcome.FAILED
     assert [finding.summary for finding in findings.findings] == [message]
     assert checked("agreement", spec, WIDE).outcome is Outcome.PASSED
+
+
+def test_a_refusal_comes_before_any_launch() -> None:
+    """A launcher that looks at its inputs after a kernel has read them refuses too late."""
+
+    def run(tensors: Mapping[str, Tensor], params: Mapping[str, Any]) -> dict[str, Tensor]:
+        outputs = laying.added(tensors, params, told=laying.right)
+        if tensors["k"].dtype.itemsize != 4:
+            raise ValueError("k must be fp32")
+        return outputs
+
+    case = laying.PlanesCase(planes=2, rows=2, columns=2)
+    refusal = Refusal(
+        name="k in fp64",
+        case=case,
+        spoil=lambda inputs: inputs.replace(k=inputs.tensors["k"].double()),
+    )
+    changed: Any = {"run": run, "refuses": (ValueError,), "refusals": (refusal,), "layouts": {}}
+    spec = dataclasses.replace(laying.spec(), **changed)
+    found = checks.run("agreement", spec, build(case, torch.device("cpu")), lanes.present())
+    assert found.outcome is Outcome.FAILED
+    assert "k in fp64: it launches _add before it raises ValueError" in found.findings[0].summary
 
 
 def test_a_search_meets_refusals_and_corners_once_each() -> None:

@@ -69,7 +69,7 @@ def test_a_check_words_what_passing_lacks_where_it_saw_nothing(
         name="rows",
         judge=lambda spec, inputs, lane: CheckResult(outcome=Outcome.PASSED, counts={"seen": 0}),
         launches=lambda spec: 1,
-        idle="no case had a hundred rows",
+        idle=lambda counts: "no case had a hundred rows",
     )
     monkeypatch.setitem(sys.modules, module.__name__, module)
     monkeypatch.setattr(checks, "CHECKS", (*checks.CHECKS, "rows"))

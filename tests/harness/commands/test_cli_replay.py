@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -91,3 +92,21 @@ def test_a_hostile_record_of_a_right_kernel_is_one_sentence(
     record |= {"lane": "interpreter", "versions": {}, "replay": "", "fault": None}
     (tmp_path / "record.json").write_text(json.dumps(record))
     refused(bitproof("replay", "record.json"), said)
+
+
+@pytest.mark.parametrize("elements", [25 * 10**9, 10**18])
+def test_a_record_that_asks_for_too_much_memory_is_one_sentence(
+    bitproof: Bitproof, elements: int
+) -> None:
+    """An arena of 10^11 bytes and more; none of it is reserved, whatever the machine has."""
+    options = ("--spec", PAIR, "--fault", "scales the sum", "--check", "agreement")
+    path = Path(record_of(bitproof("check", "scale_add", *options)))
+    plain = json.loads(path.read_text())
+    plain["case"]["launch"]["misalign"] = elements
+    path.write_text(json.dumps(plain))
+    result = bitproof("replay", str(path), "--spec", PAIR)
+    assert result.exit_code == 2
+    (line,) = [line for line in result.stdout.splitlines() if "out of resources" in line]
+    assert re.search(
+        r"agreement out of resources: x would span 1?\d{11,} bytes of memory, the most", line
+    )

@@ -270,6 +270,17 @@ def _outside_of_none(x: Tensor) -> None:
     bound.judge(x.numpy(), x.double().numpy())
 
 
+@pytest.mark.parametrize(("size", "overflows"), [(16.0, False), (300.0, True)])
+def test_a_reference_may_leave_the_range_of_its_types(size: float, overflows: bool) -> None:
+    """The square of 300 is beyond fp16, where the root of it is not."""
+    x = torch.full((2, 4), size, dtype=FP16)
+    root = lambda x: (x * x).sqrt()  # noqa: E731
+    expected = make_oracle(root)({"x": x}, {})["output"].numpy()
+    bound = make_bound(root).at("output", {"x": x}, {})
+    assert bound.overflows(expected, formats.to_numpy(x).dtype) == overflows
+    assert bound.overflows(expected * 1e6, formats.to_numpy(x).dtype)
+
+
 # --- looseness
 
 

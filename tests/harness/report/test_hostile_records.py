@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import string
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 
 from bitproof.harness.case import build
@@ -38,7 +37,7 @@ TEXTS = st.one_of(
             ".",
         )
     ),
-    st.lists(st.sampled_from((*string.ascii_letters, ".", "_")), max_size=400).map("".join),
+    st.builds(lambda part, times: part * times, st.text("aB._", max_size=5), st.integers(1, 80)),
 )
 VALUES = st.recursive(
     st.one_of(
@@ -68,15 +67,16 @@ def hostile(draw: st.DrawFn, whole: dict[str, Any]) -> bytes:
 
 
 def test_no_record_runs_code_that_nobody_installed(write: Write, tmp_path: Path) -> None:
-    """Of 300 damaged and hostile ones, each is one printable sentence, soon."""
+    """Of 1000 damaged and hostile ones, each is one printable sentence, soon."""
     write("hostile.py", "raise SystemExit('executed')\n")
     path = records.save(FOUND, "agreement", INPUTS, FINDINGS, {}, folder=tmp_path)
     whole = json.loads(path.read_text())
 
     @settings(
-        max_examples=300,
+        max_examples=1000,
         deadline=None,
         database=None,
+        phases=(Phase.explicit, Phase.generate, Phase.shrink),
         suppress_health_check=list(HealthCheck),
     )
     @given(text=hostile(whole))

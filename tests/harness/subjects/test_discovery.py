@@ -5,20 +5,25 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import pytest
 
 from bitproof.harness.errors import SpecError, UsageError
 from bitproof.harness.subjects import discovery
+from tests.harness.conftest import Write
 
 CHECKOUT = Path(__file__).resolve().parents[3]
 BUILT_IN = [
-    *("cast_bf16", "cast_e4m3", "cast_e5m2", "cast_fp16", "dsrelu_atomic", "dsrelu_bf16"),
-    *("dsrelu_fp8", "e2m1_group", "gdn2_chunk", "gdn2_chunk_vjp", "gdn2_recurrent", "kda_chunk"),
-    *("kda_chunk_vjp", "kda_recurrent", "kv_store_fp8", "kv_store_int8", "per_tensor_static"),
-    *("per_token_group", "round_e4m3", "ue8m0_group", "ue8m0_inplace"),
+    *("align_tokens", "block_scaled_linear", "cast_bf16", "cast_e4m3", "cast_e5m2", "cast_fp16"),
+    *("dsrelu_atomic", "dsrelu_bf16", "dsrelu_fp8", "e2m1_group", "gdn2_chunk", "gdn2_chunk_vjp"),
+    *("gdn2_cp", "gdn2_cp_vjp", "gdn2_recurrent", "kda_chunk", "kda_chunk_vjp", "kda_cp"),
+    *("kda_cp_vjp", "kda_recurrent", "kv_store_fp8", "kv_store_int8", "moe_prefill"),
+    *("per_tensor_static", "per_token_group", "power_of_two_linear", "round_e4m3"),
+    *("split_k_linear", "ue8m0_group", "ue8m0_inplace"),
 ]
+FAMILIES = ("delta", "delta/ranks", "dsrelu", "fp8_gemm", "quantise")
 PLAIN = "from tests.harness.plain import variant\n"
 
 
@@ -40,7 +45,7 @@ def test_own_specs_are_found_sorted() -> None:
     assert names == sorted(names)
     assert names == BUILT_IN
     folders = {Path(str(item.module.__file__)).resolve().parent for item in found}
-    assert folders == {CHECKOUT / "kernels" / family for family in ("delta", "dsrelu", "quantise")}
+    assert folders == {CHECKOUT / "kernels" / family for family in FAMILIES}
     assert {item.reference for item in found} == {"bitproof.kernels"}
     again = discovery.find([found[0].reference], [found[0].spec.name])
     assert again[0].spec is found[0].spec
@@ -255,3 +260,17 @@ def test_a_spec_file_finds_its_neighbours(tmp_path: Path, monkeypatch: pytest.Mo
     discovery.locate([str(spec)])
     assert sys.path.count(str(tmp_path.resolve())) == 1
     sys.modules.pop("neighbour_of_a_spec")
+
+
+@pytest.mark.parametrize("reference", ["theirs", "theirs.py"])
+def test_a_warning_of_theirs_keeps_no_spec_from_loading(write: Write, reference: str) -> None:
+    """Also where a run makes warnings errors: a deprecation, an invalid escape in a dependency."""
+    write("dependency.py", "PATTERN = '\\d'\n")
+    text = "import warnings\nimport dependency\nfrom tests.harness.plain import SPEC\n"
+    path = write("theirs.py", f"{text}warnings.warn('old', DeprecationWarning)\n")
+    named = str(path) if reference.endswith(".py") else reference
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert [found.spec.name for found in discovery.find([named])] == ["scaled_rows"]
+        with pytest.raises(SyntaxError, match="invalid escape"):
+            compile("'\\d'", "theirs", "exec")

@@ -344,6 +344,34 @@ def test_rows_past_two_to_the_31_elements_are_addressed() -> None:
     assert torch.equal(found["dbias"][1:], near["dbias"])
 
 
+def test_rows_of_one_tile_may_lie_two_to_the_31_elements_apart() -> None:
+    """Row 16 of a stride of 2^27 begins where a 32-bit offset within a tile has wrapped."""
+    rows, stride = 18, 2**27 + 1
+    operands, dprob, dbias = given(dataclasses.replace(CASE, tokens=(rows,), experts=(0,), slack=0))
+
+    def far(tensor: Tensor) -> Tensor:
+        """The same rows; the memory between them is never touched."""
+        apart = torch.empty((rows * stride,), dtype=tensor.dtype, device=tensor.device)
+        wide = apart.as_strided(tuple(tensor.shape), (stride, 1))
+        return wide.copy_(tensor)
+
+    tiling = dataclasses.replace(TILING, block_m=32)
+    big = dataclasses.replace(operands, a=far(operands.a), c=far(operands.c))
+    found, near = (
+        call(lambda o=o: backward(o, dprob * 0, dbias * 0, deterministic=True, tiling=tiling))
+        for o in (big, operands)
+    )
+    same(found, near, "d_row", "d_srelu", "dprob", "dbias")
+
+
+def test_dense_rows_that_32_bits_cannot_tell_apart_within_a_tile_are_refused() -> None:
+    """N or K times the tile's height."""
+    operands, dprob, dbias = given(CASE)
+    tiling = dataclasses.replace(TILING, block_m=2**30)
+    with pytest.raises(ValueError, match="spans 2\\^31 elements or more"):
+        call(lambda: backward(operands, dprob, dbias, deterministic=True, tiling=tiling))
+
+
 KEYS = Path(__file__).with_name("compiled_keys.py")
 
 

@@ -1,11 +1,12 @@
-"""`tl.dot` and `tl.dot_scaled`: operands as the tensor cores of sm_90 take them, summed to float32.
+"""`tl.dot` and `tl.dot_scaled`: operands as a target's tensor cores take them, summed as they sum.
 
-Sums are made in float64 and rounded to float32 once a `tl.dot`: a library's float32 product would give
-an element other bits in another row, which no tensor core does. What the declared input precision makes
-of float32 operands follows Triton's lowering (`F32DotTC`): "tf32" hands the bits over and the tensor
-core reads 10 of the 23 mantissa bits; "tf32x3" and "bf16xN" split operands into a sum of rounded
-parts and add the products from small to large, dropping a NaN of the small ones. The order in which
-a tensor core adds is not modelled; docs/interpreter.md has the bound.
+`choosing` says by which instruction a product is made, `tensor_cores` what that gives. Where there is none
+(fp32 in "ieee", fp64, two types of fp8, results in fp16, scaled operands on sm_100), sums are made in float64
+and rounded once a `tl.dot`: a library's float32 product would give an element other bits in another row.
+What the declared input precision makes of float32 operands follows Triton's lowering (`F32DotTC`):
+"tf32" hands the bits over and the tensor core reads 10 of the 23 mantissa bits; "tf32x3" and "bf16xN" split
+operands into a sum of rounded parts and add the products from small to large, dropping a NaN of the small
+ones.
 """
 
 from __future__ import annotations
@@ -22,11 +23,14 @@ from triton.runtime.interpreter import TensorHandle
 
 from bitproof.harness.errors import Unsupported
 from bitproof.harness.lanes.interpreter import state
+from bitproof.harness.lanes.interpreter.numerics import sums, tensor_cores
 from bitproof.harness.lanes.interpreter.numerics.arithmetic import narrowed
+from bitproof.harness.lanes.interpreter.numerics.choosing import FP8, choose
 from bitproof.harness.lanes.interpreter.numerics.conversions import convert
 from bitproof.harness.lanes.interpreter.overlay import Patch, in_session
 from bitproof.harness.targets import roundings as r
 from bitproof.harness.targets.versions import release
+from bitproof.oracles import formats
 
 _TF32_MASK = np.uint32(0xFFFFE000)
 _PRECISIONS = {
@@ -36,6 +40,9 @@ _PRECISIONS = {
     "bf16x3": "BF16x3",
     "bf16x6": "BF16x6",
 }
+# The types of operands, as Triton and the table of instructions name them.
+_KINDS = {"bf16": "bf16", "fp16": "fp16", "fp8e4nv": "e4m3", "fp8e5": "e5m2"}
+_SCALES_ITSELF = "sm_100"  # its instructions take scales
 _TRITON = release(triton.__version__)
 # Byte 0 of an e8m0 scale is 2^-127 from triton 3.9, and was zero before.
 _SMALLEST_SCALE = _TRITON >= (3, 9)
@@ -67,18 +74,48 @@ def _parts(x: r.Array, count: int, rounded: Callable[[r.Array], r.Array]) -> lis
 
 
 def _multiply_add(a: r.Array, b: r.Array, acc: r.Array) -> r.Array:
-    """`a @ b + acc` of float32 blocks [..., M, K], [..., K, N], [..., M, N], rounded to float32."""
+    """`a @ b + acc` of float32 blocks [..., M, K], [..., K, N], [..., M, N], rounded to float32.
+
+    Rounded twice where sums are to take another order: after each half of K.
+    """
+    if a.shape[-1] > 1 and sums.meet() and sums.several_products(a, b, acc):
+        sums.note()
+        half = a.shape[-1] // 2
+        first = np.matmul(a[..., half:].astype(np.float64), b[..., half:, :].astype(np.float64))
+        acc = (first + acc).astype(np.float32)
+        a, b = a[..., :half], b[..., :half, :]
     product = np.matmul(a.astype(np.float64), b.astype(np.float64))
     return np.asarray((product + acc).astype(np.float32))
 
 
-def _small_to_large(pairs: list[tuple[r.Array, r.Array]], acc: r.Array) -> r.Array:
+def multiply_by_core(
+    a: r.Array, b: r.Array, acc: r.Array, kind: str, imprecise: int = 0
+) -> r.Array:
+    """`a @ b + acc` of float32 blocks that hold numbers of `kind` ("tf32", "bf16", ...), by an instruction.
+
+    `imprecise` is what `tl.dot` was told of fp8 sums. Where sums are to take another order, the last products
+    come first; within a step there is no order.
+    """
+    depth = a.shape[-1]
+    chosen = choose(kind, a.shape[-2], b.shape[-1], depth, imprecise)
+    if chosen is None:
+        a, b = (read_tf32(x) for x in (a, b)) if kind == "tf32" else (a, b)
+        return _multiply_add(a, b, acc)
+    if depth > chosen.instruction.terms and sums.meet() and sums.several_products(a, b, acc):
+        sums.note()
+        a, b = a[..., ::-1], b[..., ::-1, :]
+    fmt = formats.by_name("fp32" if chosen.kind == "tf32" else chosen.kind)
+    return tensor_cores.multiply_add(a, b, acc, fmt, chosen.instruction)
+
+
+def _small_to_large(pairs: list[tuple[r.Array, r.Array]], acc: r.Array, kind: str) -> r.Array:
     """The sum of products, where a NaN among the corrections (inf - inf) does not count."""
     *corrections, largest = pairs
     total = np.zeros_like(acc)
     for a, b in corrections:
-        total = _multiply_add(a, b, total)
-    return _multiply_add(*largest, np.where(np.isnan(total), np.float32(0), total)) + acc
+        total = multiply_by_core(a, b, total, kind)
+    total = np.where(np.isnan(total), np.float32(0), total)
+    return multiply_by_core(*largest, total, kind) + acc
 
 
 def float32_product(a: r.Array, b: r.Array, acc: r.Array, precision: str) -> r.Array:
@@ -86,19 +123,20 @@ def float32_product(a: r.Array, b: r.Array, acc: r.Array, precision: str) -> r.A
     if precision == "IEEE":
         return _multiply_add(a, b, acc)
     if precision == "TF32":
-        return _multiply_add(read_tf32(a), read_tf32(b), acc)
+        return multiply_by_core(a, b, acc, "tf32")
     if precision == "TF32x3":
         a_big, b_big = round_tf32(a), round_tf32(b)
-        a_small, b_small = read_tf32(a - a_big), read_tf32(b - b_big)
-        return _small_to_large([(a_small, b_big), (a_big, b_small), (a_big, b_big)], acc)
+        a_small, b_small = a - a_big, b - b_big
+        pairs = [(a_small, b_big), (a_big, b_small), (a_big, b_big)]
+        return _small_to_large(pairs, acc, "tf32")
     x, y = _parts(a, 3, _round_bf16), _parts(b, 3, _round_bf16)
     pairs = [(x[1], y[0]), (x[0], y[1]), (x[0], y[0])]
     if precision == "BF16x6":
         pairs = [(x[1], y[1]), (x[2], y[0]), (x[0], y[2]), *pairs]
-    return _small_to_large(pairs, acc)
+    return _small_to_large(pairs, acc, "bf16")
 
 
-def _dot(_builder: Any, a: Any, b: Any, acc: Any, input_precision: Any, _imprecise: Any) -> Any:
+def _dot(_builder: Any, a: Any, b: Any, acc: Any, input_precision: Any, imprecise: Any) -> Any:
     left, right, out = (handle.dtype.scalar for handle in (a, b, acc))
     least = min_dot_size(None)(left, right)[2]
     if a.data.shape[-1] < least:
@@ -116,7 +154,11 @@ def _dot(_builder: Any, a: Any, b: Any, acc: Any, input_precision: Any, _impreci
         total = float32_product(a.data, b.data, start, input_precision.name)
     else:
         x, y = (convert(handle.data, handle.dtype.scalar.name, "fp32") for handle in (a, b))
-        total = _multiply_add(x, y, start)
+        kind = _KINDS.get(left.name, "") if left.name == right.name else ""
+        if out.name == "fp32" and kind:
+            total = multiply_by_core(x, y, start, kind, imprecise if kind in FP8 else 0)
+        else:
+            total = _multiply_add(x, y, start)
     return TensorHandle(narrowed(total, out.name), out)
 
 
@@ -197,8 +239,11 @@ def _dot_scaled(
     b = _scale_operand(
         rhs, rhs_scale, rhs_form, compute, packed_along=right_axis, k_axis=-2, fast=bool(fast)
     )
-    out = acc.dtype.scalar
-    return TensorHandle(narrowed(_multiply_add(a, b, acc.data.astype(np.float32)), out.name), out)
+    out, start = acc.dtype.scalar, acc.data.astype(np.float32)
+    assert state.current is not None
+    if out.name == "fp32" and state.current.target != _SCALES_ITSELF:
+        return TensorHandle(multiply_by_core(a, b, start, compute), out)
+    return TensorHandle(narrowed(_multiply_add(a, b, start), out.name), out)
 
 
 def _formats(original: Callable[..., Any]) -> Callable[..., Any]:

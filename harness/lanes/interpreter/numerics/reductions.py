@@ -18,6 +18,8 @@ from triton.runtime import interpreter
 from triton.runtime.interpreter import TensorHandle
 
 from bitproof.harness.errors import Uncompilable
+from bitproof.harness.lanes.interpreter import state
+from bitproof.harness.lanes.interpreter.numerics import sums
 from bitproof.harness.lanes.interpreter.numerics.arithmetic import (
     elementwise,
     greater,
@@ -25,11 +27,9 @@ from bitproof.harness.lanes.interpreter.numerics.arithmetic import (
     widened,
 )
 from bitproof.harness.lanes.interpreter.numerics.conversions import INTEGERS
+from bitproof.harness.lanes.interpreter.numerics.sums import Columns, Combine
 from bitproof.harness.lanes.interpreter.overlay import Patch, in_session
 from bitproof.harness.targets import roundings as r
-
-Columns = Sequence[r.Array]
-Combine = Callable[[Columns, Columns], Columns]
 
 
 def reduce_halves(columns: Columns, combine: Combine) -> Columns:
@@ -95,7 +95,13 @@ def _arg_extremes() -> dict[Any, Any]:
 
 
 _KNOWN = _list_known()
+# Of those, the ones whose result hangs on the order for floats.
+_ADDING = frozenset({tl.standard._sum_combine, tl.standard._prod_combine})
 _ARG_EXTREMES = _arg_extremes()
+# Of those, the ones that may give the index of any of several equal elements.
+_EITHER = frozenset(
+    {tl.standard._argmax_combine_tie_break_fast, tl.standard._argmin_combine_tie_break_fast}
+)
 
 
 def _by_kernel(combine_fn: Any, inputs: Sequence[Any]) -> Combine:
@@ -171,9 +177,43 @@ def _reduce_columns(combine_fn: Any, inputs: Sequence[Any], columns: Columns) ->
     if combine_fn in _ARG_EXTREMES:
         values = widened(columns[0], name)
         if not (values.dtype.kind == "f" and np.isnan(values).any()):
-            found = np.expand_dims(_ARG_EXTREMES[combine_fn](values, axis=0), 0)
+            found = np.expand_dims(_find_extreme(combine_fn, values), 0)
             return [np.take_along_axis(column, found, axis=0)[0] for column in columns]
-    return reduce_halves(columns, _combine(combine_fn, inputs))
+        combine = _combine(combine_fn, inputs)
+        return (sums.reduce_neighbours if _is_odd() else reduce_halves)(columns, combine)
+    combine = _combine(combine_fn, inputs)
+    if not _adds_floats(combine_fn, inputs) or not sums.meet():
+        return reduce_halves(columns, combine)
+    other = sums.reduce_neighbours(columns, combine)
+    if combine_fn not in _ADDING:
+        _note_difference(reduce_halves(columns, combine), other)
+    elif sums.several(widened(columns[0], name), 0):
+        sums.note()
+    return other
+
+
+def _find_extreme(combine_fn: Any, values: r.Array) -> r.Array:
+    """Where along the first axis; of equal ones the first, or where ties may break either way any."""
+    search, last = _ARG_EXTREMES[combine_fn], len(values) - 1
+    if combine_fn in _EITHER and _is_odd():
+        return np.asarray(last - search(values[::-1], axis=0))
+    return np.asarray(search(values, axis=0))
+
+
+def _is_odd() -> bool:
+    """Whether what hangs on a tree comes out otherwise in this run, as another compiler may have it."""
+    return state.current is not None and state.current.turn % 2 == 1
+
+
+def _adds_floats(combine_fn: Any, inputs: Sequence[Any]) -> bool:
+    """Whether bits may hang on the order: sums and products of floats, and whatever a kernel combines."""
+    order_matters = combine_fn in _ADDING or combine_fn not in _KNOWN
+    return order_matters and any(tensor.dtype.scalar.is_floating() for tensor in inputs)
+
+
+def _note_difference(usual: Columns, other: Columns) -> None:
+    if any(one.tobytes() != two.tobytes() for one, two in zip(usual, other, strict=True)):
+        sums.note()
 
 
 def _scan(original: Callable[..., Any], self: Any, inputs: Sequence[Any]) -> Any:
@@ -187,7 +227,7 @@ def _scan(original: Callable[..., Any], self: Any, inputs: Sequence[Any]) -> Any
         results: Columns = [accumulate(columns[0], axis=0, dtype=columns[0].dtype)]
     else:
         try:
-            results = scan_doubling(columns, _combine(self.combine_fn, inputs))
+            results = _scan_columns(self.combine_fn, inputs, columns)
         except Uncompilable:
             if self.combine_fn in _KNOWN:
                 raise
@@ -196,6 +236,17 @@ def _scan(original: Callable[..., Any], self: Any, inputs: Sequence[Any]) -> Any
         results = [column[::-1] for column in results]
     laid_out = [np.ascontiguousarray(np.moveaxis(column, 0, axis)) for column in results]
     return [self.to_tensor(d, t.dtype) for d, t in zip(laid_out, inputs, strict=True)]
+
+
+def _scan_columns(combine_fn: Any, inputs: Sequence[Any], columns: Columns) -> Columns:
+    """By doubling, or one after another where sums are to take another order."""
+    combine = _combine(combine_fn, inputs)
+    usual = scan_doubling(columns, combine)
+    if not _adds_floats(combine_fn, inputs) or not sums.meet():
+        return usual
+    other = sums.scan_in_sequence(columns, combine)
+    _note_difference(usual, other)
+    return other
 
 
 def _histogram(_builder: Any, data: Any, bins: int, mask: Any) -> Any:

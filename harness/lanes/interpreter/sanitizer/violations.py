@@ -3,28 +3,16 @@
 from __future__ import annotations
 
 import linecache
-import os
 import sys
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 
 import numpy as np
-import triton
 
+from bitproof.harness.lanes.interpreter.machinery import MACHINERY
 from bitproof.harness.lanes.interpreter.sanitizer.blocks import Lanes
 
 Kind = Literal["bounds", "unwritten", "race", "assert"]
-
-# Frames of these folders are machinery; the first one outside is the kernel's line.
-_MACHINERY = tuple(
-    f"{folder}{os.sep}"
-    for folder in (
-        Path(triton.__file__).parent,
-        Path(np.__file__).parent,
-        Path(__file__).parents[1],
-    )
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,7 +70,7 @@ class Place:
 def place() -> tuple[str, int]:
     """(file, line) of the innermost frame that is kernel code: not Triton's, numpy's or this package's."""
     frame = sys._getframe(1)
-    while frame.f_code.co_filename.startswith(_MACHINERY) and frame.f_back is not None:
+    while frame.f_code.co_filename.startswith(MACHINERY) and frame.f_back is not None:
         frame = frame.f_back
     return frame.f_code.co_filename, frame.f_lineno
 
@@ -98,7 +86,7 @@ def locate_error(error: BaseException) -> tuple[str, int]:
     found = ("", 0)
     step = error.__traceback__
     while step is not None:
-        if not step.tb_frame.f_code.co_filename.startswith(_MACHINERY):
+        if not step.tb_frame.f_code.co_filename.startswith(MACHINERY):
             found = (step.tb_frame.f_code.co_filename, step.tb_lineno)
         step = step.tb_next
     return found

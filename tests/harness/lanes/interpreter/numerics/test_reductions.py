@@ -242,3 +242,40 @@ def test_histograms_drop_what_is_out_of_range(interpret):
     y = torch.zeros(4, dtype=torch.int32)
     interpret(_histogram, x, y, 8)
     assert y.tolist() == [2, 0, 1, 2]
+
+
+@triton.jit
+def _extreme(x, value, index, LEFT: tl.constexpr, LEAST: tl.constexpr, N: tl.constexpr):
+    a = tl.load(x + tl.arange(0, N))
+    if LEAST:
+        v, i = tl.min(a, 0, return_indices=True, return_indices_tie_break_left=LEFT)
+    else:
+        v, i = tl.max(a, 0, return_indices=True, return_indices_tie_break_left=LEFT)
+    tl.store(value, v)
+    tl.store(index, i)
+
+
+def _found(values, turn, *, left, least=False):
+    """(value, index) of the extreme in a run of that turn."""
+    from bitproof.harness.lanes.interpreter import overlay, state
+
+    overlay.install()
+    value, index = torch.empty(1), torch.empty(1, dtype=torch.int32)
+    with state.session(state.Session(turn=turn)):
+        _extreme[(1,)](torch.tensor(values), value, index, LEFT=left, LEAST=least, N=len(values))
+    return value.item(), index.item()
+
+
+@pytest.mark.parametrize("least", [False, True])
+def test_a_tie_that_may_break_either_way_does_so_by_turn(least):
+    """With `tie_break_left` the first of equal elements is chosen in every run."""
+    values = [1.0, 5.0, 5.0, 1.0] if not least else [7.0, 5.0, 5.0, 7.0]
+    either = [_found(values, turn, left=False, least=least) for turn in range(2)]
+    assert either == [(5.0, 1), (5.0, 2)]
+    assert [_found(values, turn, left=True, least=least) for turn in range(2)] == [(5.0, 1)] * 2
+
+
+def test_nan_makes_the_place_of_the_greatest_hang_on_the_tree_by_turn():
+    """Comparisons with NaN are false, so that it depends on who meets whom."""
+    places = {_found([5.0, NAN, 1.0, 2.0], turn, left=True)[1] for turn in range(2)}
+    assert len(places) == 2

@@ -1,0 +1,1 @@
+"""Context parallelism: the gated delta rule by chunks, its sequences cut over several ranks."""

@@ -1,0 +1,1 @@
+"""Block-scaled fp8 products under test, and a mixture of experts made of them."""
