@@ -72,8 +72,8 @@ def run(
         names = _names(subject, chosen)
         inputs, source = None, None
         if tensors is not None:
-            given = captured.object_of(params)
-            inputs, source = captured.load(tensors, subject.spec, lanes.present().device, given)
+            plain = captured.object_of(params)
+            inputs, source = captured.load(tensors, subject.spec, lanes.present().device, plain)
         statuses.append(
             _run_one(subject, names, inputs, source, (max_examples, seconds, hang_limit))
         )
