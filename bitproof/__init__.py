@@ -45,7 +45,7 @@ if TYPE_CHECKING:
         Tolerated,
         Varies,
     )
-    from bitproof.oracles import formats
+    from bitproof.oracles import estimates, formats
     from bitproof.oracles.estimates import Estimate
     from bitproof.oracles.modelled import Modelled
     from bitproof.oracles.rounding import round_to
@@ -82,6 +82,7 @@ __all__ = [
     "all_of",
     "close",
     "data",
+    "estimates",
     "exact_bits",
     "formats",
     "forward_error",
@@ -104,7 +105,8 @@ _INPUTS = "bitproof.harness.inputs"
 _HOMES = {
     **dict.fromkeys(("Accepted", "Bitwise", "Elementwise", "Fault", "Invariance"), _SPEC),
     **dict.fromkeys(("KernelSpec", "Limit", "Lowering", "Refusal", "Storage", "Tolerated"), _SPEC),
-    **dict.fromkeys(("Contract", "Varies"), _SPEC),
+    "Contract": "bitproof.harness.contract",
+    "Varies": _SPEC,
     **dict.fromkeys(("Choice", "Index", "Integer", "Offsets", "Real", "Size", "Tensor"), _INPUTS),
     **dict.fromkeys(("matrix", "packed_sequences", "ragged_experts", "vector"), _INPUTS),
     **dict.fromkeys(("Inputs", "Launch", "Scale"), "bitproof.harness.case"),
@@ -121,6 +123,7 @@ _HOMES = {
 }
 _MODULES = {
     "data": "bitproof.harness.data",
+    "estimates": "bitproof.oracles.estimates",
     "formats": "bitproof.oracles.formats",
     "invariances": "bitproof.harness.invariances",
     "strategies": "bitproof.harness.strategies",

@@ -3,6 +3,9 @@
 Running error analysis (N. J. Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed., §3.3): every
 operation widens the interval of its operands by its own rounding, so that the bound of a long expression
 follows from its steps and from the data, whatever order a sum is taken in.
+
+Functions that cards approximate are within so many units in the last place as `docs/interpreter.md` lists:
+those of PTX and of NVIDIA's device library, measured over fp32.
 """
 
 from __future__ import annotations
@@ -20,6 +23,12 @@ UNIT: Final = 2.0**-24
 
 TINY: Final = 2.0**-126
 """What an fp32 operation near zero may lose, where a target flushes subnormal results."""
+
+
+# Units in the last place that code for cards may be off by, of fp32: see `docs/interpreter.md`.
+_ULP: Final = 2.0**-23
+_QUOTIENT, _EXP, _LOG, _SQRT, _RSQRT = 2.0, 2.5, 1.5, 1.5, 2.5
+_LARGEST: Final = float(np.finfo(np.float32).max)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,3 +107,94 @@ def rounded(x: Estimate, fmt: Format) -> Estimate:
     overflow: Overflow = "saturate" if fmt.infinity is None else "inf"
     low, high = (round_value(end, fmt, overflow=overflow) for end in (x.low, x.high))
     return Estimate(value=x.value, low=low, high=high)
+
+
+def difference(x: Estimate, y: Estimate) -> Estimate:
+    """x - y rounded once to fp32."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        value = x.value - y.value
+        return _spread(value, x.low - y.high, x.high - y.low, UNIT)
+
+
+def quotient(x: Estimate, y: Estimate) -> Estimate:
+    """x / y as cards divide fp32 numbers; anything at all where y may be 0."""
+    with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
+        value = x.value / y.value
+        ends = np.stack([a / b for a in (x.low, x.high) for b in (y.low, y.high)])
+        around_zero = (y.low <= 0) & (y.high >= 0)
+        low = np.where(around_zero, -np.inf, ends.min(0))
+        high = np.where(around_zero, np.inf, ends.max(0))
+    return _spread(value, low, high, _QUOTIENT * _ULP)
+
+
+def exp(x: Estimate) -> Estimate:
+    """e^x: a power of two whose exponent x * log2(e) is rounded first, both as cards do it."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        low, high = (np.exp(end + way * UNIT * np.abs(end)) for end, way in _ways(x))
+        return _spread(np.exp(x.value), low, high, _EXP * _ULP)
+
+
+def log(x: Estimate) -> Estimate:
+    """The natural logarithm; as low as can be where x may be 0 or less."""
+    with np.errstate(invalid="ignore", divide="ignore"):
+        low = np.where(x.low > 0, np.log(np.maximum(x.low, 0.0)), -np.inf)
+        return _spread(np.log(x.value), low, np.log(x.high), _LOG * _ULP)
+
+
+def sqrt(x: Estimate) -> Estimate:
+    """The square root; subnormal arguments may be taken for 0."""
+    with np.errstate(invalid="ignore"):
+        low = np.where(x.low < TINY, 0.0, np.sqrt(np.maximum(x.low, 0.0)))
+        return _spread(np.sqrt(x.value), low, np.sqrt(x.high), _SQRT * _ULP)
+
+
+def rsqrt(x: Estimate) -> Estimate:
+    """1 / sqrt(x); infinite where x may be subnormal, whose sign may be lost, or less."""
+    with np.errstate(invalid="ignore", divide="ignore"):
+        high = np.where(x.low < TINY, np.inf, 1.0 / np.sqrt(np.maximum(x.low, TINY)))
+        value, low = 1.0 / np.sqrt(x.value), 1.0 / np.sqrt(x.high)
+        return _spread(value, low, high, _RSQRT * _ULP)
+
+
+def largest(x: Estimate, axis: int) -> Estimate:
+    """The largest along `axis`, which is kept: a choice rounds nothing."""
+    ends = (part.max(axis, keepdims=True) for part in (x.value, x.low, x.high))
+    value, low, high = ends
+    return Estimate(value=value, low=low, high=high)
+
+
+def mean(x: Estimate, axis: int) -> Estimate:
+    """The fp32 sum along `axis`, in any order, divided by the number of terms."""
+    return quotient(total(x, axis), exactly(np.array(x.value.shape[axis])))
+
+
+def softmax(x: Estimate, axis: int) -> Estimate:
+    """e^(x - m) over its sum along `axis`, m being the largest.
+
+    Which m a kernel subtracts does not change the quotient: of it only the difference's rounding counts.
+    """
+    shift = exactly(x.value.max(axis, keepdims=True))
+    powers = exp(difference(x, shift))
+    sums = total(powers, axis)
+    ends = (np.expand_dims(part, axis) for part in (sums.value, sums.low, sums.high))
+    value, low, high = ends
+    return quotient(powers, Estimate(value=value, low=low, high=high))
+
+
+def _ways(x: Estimate) -> tuple[tuple[Floats, int], tuple[Floats, int]]:
+    return (x.low, -1), (x.high, 1)
+
+
+def _spread(value: Array, low: Array, high: Array, relative: float) -> Estimate:
+    """The interval with its ends moved apart by one evaluation: `relative` of each, and what is flushed.
+
+    Where an end leaves fp32's range a right answer is infinite or the largest number.
+    """
+    with np.errstate(invalid="ignore", over="ignore"):
+        lowest = low - (relative * np.abs(low) + TINY)
+        highest = high + (relative * np.abs(high) + TINY)
+    lowest = np.where(np.isfinite(low), np.minimum(lowest, _LARGEST), lowest)
+    highest = np.where(np.isfinite(high), np.maximum(highest, -_LARGEST), highest)
+    lowest = np.where(lowest < -_LARGEST, -np.inf, np.where(np.isnan(lowest), -np.inf, lowest))
+    highest = np.where(highest > _LARGEST, np.inf, np.where(np.isnan(highest), np.inf, highest))
+    return Estimate(value=np.asarray(value, dtype=np.float64), low=lowest, high=highest)

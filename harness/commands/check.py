@@ -1,4 +1,4 @@
-"""`bitproof check`: the checks of one kernel on drawn cases or on captured tensors."""
+"""`bitproof check`: the checks of kernels on drawn cases, or of one on captured tensors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from bitproof.harness import checks, exercised, lanes
 from bitproof.harness.case import Inputs
 from bitproof.harness.commands import captured
 from bitproof.harness.commands.screen import progress
-from bitproof.harness.commands.subject import exit_status, find_subject
+from bitproof.harness.commands.subject import exit_status
 from bitproof.harness.errors import EnvironmentUnfit, UsageError
 from bitproof.harness.lanes.base import Lane
 from bitproof.harness.outcomes import CheckResult, Outcome
@@ -26,12 +26,13 @@ from bitproof.harness.search import falsify, journal, profiles
 from bitproof.harness.search.falsify import SearchResult
 from bitproof.harness.search.isolation import Careful
 from bitproof.harness.search.journal import Journal
-from bitproof.harness.subjects.discovery import FoundSpec
+from bitproof.harness.subjects.discovery import FoundSpec, find
+from bitproof.harness.subjects.planting import with_fault
 from bitproof.harness.subjects.ranks import parse_ranks, with_ranks
 
 
 def run(
-    kernel: str,
+    kernels: Sequence[str],
     *,
     chosen: Sequence[str],
     max_examples: int | None,
@@ -45,9 +46,10 @@ def run(
     lane: str | None,
     specs: Sequence[str],
 ) -> int:
-    """Print a line for each check, and for each that fails its report and its record.
+    """Print a line for each check of each kernel, and for each that fails its report and its record.
 
-    The status says whether the kernel holds; with a planted fault, whether the fault was caught.
+    Without `kernels` all of `specs` are checked. The status says whether every kernel holds; with a planted
+    fault, whether the fault was caught.
     """
     if params is not None and tensors is None:
         raise UsageError("--params is for captured tensors: give --tensors FILE as well")
@@ -56,17 +58,43 @@ def run(
             raise UsageError(f"{name} is for drawn cases: captured tensors are one case")
     if ranks is not None and tensors is not None:
         raise UsageError("--ranks is for drawn cases: of captured tensors --params says it")
+    if not kernels and not specs:
+        raise UsageError("name the kernels to check, or with --spec where to take all of them from")
     lanes.choose(lane)
-    found = find_subject(kernel, specs, fault)
-    if runs is not None:
-        found = found.with_runs(runs)
-    if ranks is not None:
-        found = with_ranks(found, parse_ranks(ranks))
-    names = _names(found, chosen)
+    every = find(specs, kernels)
+    for option, given in (("--tensors", tensors), ("--fault", fault)):
+        if given is not None and len(every) != 1:
+            raise UsageError(f"{option} is for one kernel, and there are {len(every)}: name one")
+    statuses = []
+    for found in (with_fault(one, fault) for one in every):
+        subject = found if runs is None else found.with_runs(runs)
+        subject = subject if ranks is None else with_ranks(subject, parse_ranks(ranks))
+        names = _names(subject, chosen)
+        inputs, source = None, None
+        if tensors is not None:
+            plain = captured.object_of(params)
+            inputs, source = captured.load(tensors, subject.spec, lanes.present().device, plain)
+        statuses.append(
+            _run_one(subject, names, inputs, source, (max_examples, seconds, hang_limit))
+        )
+    return _worst(statuses)
+
+
+def _worst(statuses: Sequence[int]) -> int:
+    """1 where any kernel falls short, else 0 where any holds: 2 says that none could be judged."""
+    return 1 if 1 in statuses else min(statuses)
+
+
+def _run_one(
+    found: FoundSpec,
+    names: Sequence[str],
+    inputs: Inputs | None,
+    source: Captured | None,
+    limits: tuple[int | None, int | None, int | None],
+) -> int:
+    """The checks of one kernel; `limits` are cases, seconds, and seconds until a case hung."""
+    max_examples, seconds, hang_limit = limits
     here = lanes.present()
-    inputs, source = None, None
-    if tensors is not None:
-        inputs, source = captured.load(tensors, found.spec, here.device, captured.object_of(params))
     for path in journal.bury_dead():
         command = records.load(path).replay
         click.echo(f"a process died over one case, told by nobody: {command}")
@@ -84,7 +112,8 @@ def run(
     try:
         versions = here.versions() if inputs is not None else careful.versions()
         told = "  ".join(f"{name} {value}" for name, value in versions.items() if value)
-        click.echo(f"{kernel}{f' with planted fault {fault!r}' if fault else ''}: {told}")
+        planted = f" with planted fault {found.fault!r}" if found.fault else ""
+        click.echo(f"{found.spec.name}{planted}: {told}")
         for name in names:
             if inputs is not None:
                 result = _judge(found, name, inputs, here)
@@ -99,7 +128,7 @@ def run(
     for line in describe_exercise(results):
         click.echo(line)
     outcomes = [result.outcome for result in results]
-    if fault is None:
+    if found.fault is None:
         return exit_status(Outcome.PASSED if one.holds else one.outcome for one in results)
     sentence, status = judge_catch(found, dict(zip(names, outcomes, strict=True)), here)
     click.echo(sentence)

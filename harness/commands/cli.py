@@ -117,15 +117,19 @@ def list_(kernels: tuple[str, ...], **options: Any) -> int:
     help="Numbers of ranks, as 1,2,4,8, of a kernel that runs on several.",
 )
 @_add_capture_options("Check")
-@_one_kernel
-def check(kernel: str, **options: Any) -> int:
-    """Check KERNEL on drawn cases, or on tensors that were captured from a real run.
+@_kernels
+@_fault
+@_spec
+@_lane
+def check(kernels: tuple[str, ...], **options: Any) -> int:
+    """Check KERNELs on drawn cases, or one on tensors that were captured from a real run.
 
-    A failing case is shrunk, reported and saved as a record that replays.
+    Where none is named, all of those that --spec names. A failing case is shrunk, reported and saved as a
+    record that replays.
     """
     from bitproof.harness.commands import check
 
-    return check.run(kernel, **options)
+    return check.run(kernels, **options)
 
 
 @main.command()

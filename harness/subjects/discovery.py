@@ -215,6 +215,11 @@ def _from_file(path: Path) -> ModuleType:
     name = f"bitproof_spec_{path.stem}_{digest}"
     if name in sys.modules:
         return sys.modules[name]
+    # Behind everything that is installed, so that no neighbour takes the place of a module; processes that
+    # are started later get the same path.
+    folder = str(path.resolve().parent)
+    if folder not in sys.path:
+        sys.path.append(folder)
     try:
         return import_file(name, path)
     except SpecError as error:

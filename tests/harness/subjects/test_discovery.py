@@ -244,6 +244,24 @@ def test_a_module_called_like_a_former_one_is_its_owners(elsewhere: Path) -> Non
     assert _names("kernels.casts") == ["theirs"]
 
 
+def test_a_spec_file_finds_its_neighbours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And none of them takes the place of an installed module."""
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    (tmp_path / "neighbour_of_a_spec.py").write_text("FACTOR = 2.0\n")
+    (tmp_path / "msgspec.py").write_text("raise RuntimeError('not this one')\n")
+    spec = tmp_path / "specs.py"
+    spec.write_text(
+        "import msgspec\nimport neighbour_of_a_spec\nfrom tests.harness.plain import SPEC\n"
+        "assert msgspec.json\n"
+    )
+    (found,) = discovery.locate([str(spec)])
+    assert found.spec.name == "scaled_rows"
+    assert sys.path[-1] == str(tmp_path.resolve())
+    discovery.locate([str(spec)])
+    assert sys.path.count(str(tmp_path.resolve())) == 1
+    sys.modules.pop("neighbour_of_a_spec")
+
+
 @pytest.mark.parametrize("reference", ["theirs", "theirs.py"])
 def test_a_warning_of_theirs_keeps_no_spec_from_loading(write: Write, reference: str) -> None:
     """Also where a run makes warnings errors: a deprecation, an invalid escape in a dependency."""
