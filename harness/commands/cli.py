@@ -133,6 +133,21 @@ def check(kernels: tuple[str, ...], **options: Any) -> int:
 
 
 @main.command()
+@click.argument("function", metavar="FILE:FUNCTION")
+@click.option(
+    "--output", type=_file, metavar="FILE", help="Where to write (default: FILE_spec.py)."
+)
+def init(function: str, **options: Any) -> int:
+    """Write a spec for FUNCTION, a launcher, from its signature.
+
+    It is ready to run; comments say what a person must decide.
+    """
+    from bitproof.harness.commands import init
+
+    return init.run(function, **options)
+
+
+@main.command()
 @click.argument("candidate", required=False)
 @click.option(
     "--reference",

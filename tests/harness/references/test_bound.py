@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import pytest
@@ -54,6 +55,25 @@ def test_right_kernels_are_inside(name: str) -> None:
                 at = bound.at(output, tensors, {})
                 judgement = at.judge(formats.to_numpy(got), exact[output].numpy())
                 assert judgement is None or not judgement.bad.any(), (kernel, family, dtype, output)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(OPERATIONS))
+def test_no_right_kernel_is_called_wrong(name: str) -> None:
+    """Four seeds of every family in every type: some 4000 cases and kernels of all operations together."""
+    operation = OPERATIONS[name]
+    oracle, bound = make_oracle(operation.reference), make_bound(operation.reference)
+    wrong = []
+    for dtype, family, seed in itertools.product(operation.dtypes, FAMILIES, range(100, 104)):
+        tensors = make_inputs(operation, family, seed, dtype)
+        exact = oracle(tensors, {})
+        for kernel, outputs in right_kernels(operation, tensors, exact):
+            for output, got in outputs.items():
+                at = bound.at(output, tensors, {})
+                judgement = at.judge(formats.to_numpy(got), exact[output].numpy())
+                if judgement is not None and judgement.bad.any():
+                    wrong.append((kernel, output, dtype, family, seed, judgement.ratio))
+    assert wrong == []
 
 
 def test_accumulation_in_half_precision_is_outside() -> None:
