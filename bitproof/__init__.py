@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from bitproof.harness import data, invariances, strategies
     from bitproof.harness.bounds import all_of, exact_bits, forward_error, ulps
     from bitproof.harness.bounds.norms import relative_rms, scaled_max, storage_model
+    from bitproof.harness.bounds.stochastic import stochastic_rounding
     from bitproof.harness.case import Inputs, Launch, Scale
     from bitproof.harness.errors import Refused, Unsupported
     from bitproof.harness.spec import (
@@ -61,6 +62,7 @@ __all__ = [
     "relative_rms",
     "round_to",
     "scaled_max",
+    "stochastic_rounding",
     "storage_model",
     "strategies",
     "ulps",
@@ -76,6 +78,7 @@ _HOMES = {
     **dict.fromkeys(
         ("relative_rms", "scaled_max", "storage_model"), "bitproof.harness.bounds.norms"
     ),
+    "stochastic_rounding": "bitproof.harness.bounds.stochastic",
     "Estimate": "bitproof.oracles.estimates",
     "Modelled": "bitproof.oracles.modelled",
     "round_to": "bitproof.oracles.rounding",
