@@ -2,8 +2,8 @@
 
     python ci/nightly.py [--lane cuda] [--shard 1/4]
 
-Runs the property suite under the nightly profile, the slow proofs, and the exhaustive sweep of every cast; of
-N machines, each runs its shard of the properties and every N-th of the other parts. What remains:
+Runs the property suite under the nightly profile, the slow proofs, and the exhaustive sweep of every
+cast; of N machines, each runs its shard of the properties and every N-th of the other parts. What remains:
 `.bitproof/summary.json` (outcomes, counts, worst errors, controls, times, versions),
 `.bitproof/report.html` (the same for people), `.bitproof/properties.xml` (JUnit's form),
 `.bitproof/failures/` (records that replay alone), `.bitproof/examples/` (Hypothesis's database) and
@@ -45,7 +45,7 @@ def list_parts(lane: str, shard: str) -> dict[str, tuple[str, ...]]:
         "proofs": ("-m", "pytest", "-n", "auto", "-m", "slow", "tests/"),
         **{f"sweep {kernel}": sweep(kernel, lane) for kernel in swept(lane)},
     }
-    properties = (*PYTEST, "properties/", "--lane", lane, "--isolate", "--shard", shard)
+    properties = (*PYTEST, "properties/", "--lane", lane, "--shard", shard)
     return {
         "properties": (*properties, "--junitxml", ".bitproof/properties.xml"),
         **{name: others[name] for name in list(others)[number - 1 :: total]},

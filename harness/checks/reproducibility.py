@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -28,9 +27,9 @@ def check(spec: KernelSpec, inputs: Inputs, lane: Lane) -> CheckResult:
     """
     claim = _claim(spec)
     repeated = _repeat(spec, inputs, lane)
-    runs, varied = repeated.outputs, repeated.varied
+    runs = repeated.runs
     findings: list[Finding] = []
-    for name, turn in varied.items():
+    for name, turn in repeated.varied.items():
         if claim.outputs and name not in claim.outputs:
             continue
         finding = compare.same_bits(name, runs[0][name], runs[turn][name], f"run {turn + 1}")
@@ -75,22 +74,22 @@ def _compare_orders(
     return compare.same_bits(name, run[name], other[name], "another order of its sums")
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Runs:
-    """What several runs gave.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Repeated:
+    """The outputs of every run, and what differs among them.
 
     varied      for each output that varied, the first run that differs from run 0
-    differing   which runs differ from run 0 in any output
+    differing   whether each run differs from run 0 in any output
     sums        the additions of floats whose order could matter, in the run that has most
     """
 
-    outputs: list[dict[str, Tensor]]
+    runs: list[dict[str, Tensor]]
     varied: dict[str, int]
     differing: tuple[bool, ...]
     sums: int
 
 
-def _repeat(spec: KernelSpec, inputs: Inputs, lane: Lane) -> _Runs:
+def _repeat(spec: KernelSpec, inputs: Inputs, lane: Lane) -> _Repeated:
     turns = _claim(spec).runs
     runs, sums = [], 0
     for turn in range(turns):
@@ -110,7 +109,7 @@ def _repeat(spec: KernelSpec, inputs: Inputs, lane: Lane) -> _Runs:
         if any(flags):
             varied[name] = flags.index(True) + 1
         differing = [one or other for one, other in zip(differing, (False, *flags), strict=True)]
-    return _Runs(outputs=runs, varied=varied, differing=tuple(differing), sums=sums)
+    return _Repeated(runs=runs, varied=varied, differing=tuple(differing), sums=sums)
 
 
 def _differs(first: Tensor, other: Tensor) -> Tensor:

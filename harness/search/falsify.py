@@ -24,7 +24,7 @@ from bitproof.harness.lanes.base import Lane
 from bitproof.harness.outcomes import TRIED, CheckResult, Finding, Outcome
 from bitproof.harness.report.failure import describe_layouts
 from bitproof.harness.report.summary import Entry, Sample, thin
-from bitproof.harness.search import draws, profiles
+from bitproof.harness.search import draws, observing, profiles
 from bitproof.harness.search.configurations import find_missing_cases
 from bitproof.harness.search.draws import STEADY, strategy_of
 from bitproof.harness.search.far_rows import find_far_case
@@ -297,10 +297,11 @@ def search(
             if not any(shows(inputs) for shows in missing()):
                 return
         inputs, findings = execute(case)
+        features = covered(case)
+        if case.launch.layout:
+            features |= set(describe_layouts(spec, inputs))
+        observing.note(case, sorted(features), findings)
         if result.findings is None:
-            features = covered(case)
-            if case.launch.layout:
-                features |= set(describe_layouts(spec, inputs))
             result.count(case, features, findings)
             if findings.outcome is Outcome.PASSED:
                 passed.append(case)
@@ -310,6 +311,7 @@ def search(
             result.case, result.inputs, result.findings = case, inputs, findings
             raise _Rejected
 
+    observing.name(judge, spec.name, check)
     identity = f"{check} {spec.name}"
     # As Hypothesis' pytest plugin does for each test: examples are kept for each kernel and check apart.
     judge._hypothesis_internal_add_digest = identity.encode()  # type: ignore[attr-defined]
