@@ -161,7 +161,12 @@ def init(function: str, **options: Any) -> int:
     show_default=True,
     help="How long at most, shrinking included.",
 )
-@click.option("--tf32", is_flag=True, help="fp32 products of matrices may run in tf32.")
+@click.option(
+    "--operands",
+    type=click.Choice(["declared", "tf32", "bf16", "fp16"]),
+    default="declared",
+    help="What products of matrices may read, where it is less than the reference declares.",
+)
 @click.option(
     "--replay", type=_file, metavar="FILE", help="Judge the case of a saved verdict again."
 )

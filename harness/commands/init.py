@@ -180,7 +180,7 @@ def _write(source: Path, tree: ast.Module, function: ast.FunctionDef) -> str:
         "",
         "",
         f"REFERENCE = Reference(function=reference, outputs={tuple(outputs)!r})",
-        "BOUND = make_bound(REFERENCE)  # DECIDE whether fp32 products may run in tf32: tf32=True",
+        'BOUND = make_bound(REFERENCE)  # DECIDE whether fp32 products read tf32: operands="tf32"',
         "SPEC = KernelSpec(",
         "    contract=Contract(",
         f'        name="{name.lower()}",',

@@ -13,7 +13,7 @@ from bitproof.harness.bounds import all_of
 from bitproof.harness.bounds.norms import relative_rms
 from bitproof.harness.case import Inputs
 from bitproof.harness.errors import SpecError
-from bitproof.harness.references import Reference, find_looseness, make_bound, make_oracle
+from bitproof.harness.references import Operands, Reference, find_looseness, make_bound, make_oracle
 from bitproof.harness.references.sampling import Sampled
 from bitproof.harness.report import compare
 from bitproof.oracles import formats
@@ -231,8 +231,11 @@ def test_products_may_run_in_tf32_only_where_that_is_said() -> None:
     tensors = {"x": x, "w": w}
     expected = make_oracle(reference)(tensors, {})["output"].numpy()
     bad = []
-    for tf32 in (False, True):
-        judged = make_bound(reference, tf32=tf32).at("output", tensors, {}).judge(got, expected)
+    narrow: tuple[Operands, ...] = ("declared", "tf32")
+    for operands in narrow:
+        judged = (
+            make_bound(reference, operands=operands).at("output", tensors, {}).judge(got, expected)
+        )
         assert judged is not None
         bad.append(bool(judged.bad.any()))
     assert bad == [True, False]
