@@ -23,6 +23,7 @@ lanes.choose()
 import numpy as np  # noqa: E402
 import torch  # noqa: E402
 from hypothesis import HealthCheck, given, settings  # noqa: E402
+
 from bitproof.harness.bounds.norms import scaled_max  # noqa: E402
 from bitproof.harness.case import Inputs, Launch, Scale, build  # noqa: E402
 from bitproof.harness.lanes.base import Lane, LaunchFailed, Variation, parameters  # noqa: E402
