@@ -10,7 +10,6 @@ from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 from hypothesis import settings
 from hypothesis.errors import InvalidArgument
@@ -226,7 +225,7 @@ class Suite:
         if report.when == "call":
             for name, value in report.user_properties:
                 if name == "bitproof" and isinstance(value, dict):
-                    self._entries.append(msgspec.convert(value, summary.Entry))
+                    self._entries.append(summary.receive(value))
 
     def pytest_sessionfinish(self) -> None:
         """Nothing is in flight any more, so that the journal goes."""

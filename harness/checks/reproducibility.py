@@ -53,16 +53,12 @@ def check(spec: KernelSpec, inputs: Inputs, lane: Lane) -> CheckResult:
     if not claim.any_order:
         counts = {f"{_OTHER_ORDER} of {name}": int(moved[name] is not None) for name in judged_by}
         return dataclasses.replace(verdict, counts=counts)
-    return judged(
-        (
-            dataclasses.replace(
-                one, summary=f"{one.summary}, though none should: {claim.any_order}"
-            )
-            for one in moved.values()
-            if one is not None
-        ),
-        **verdict.measures,
-    )
+    found = [
+        dataclasses.replace(one, summary=f"{one.summary}, though none should: {claim.any_order}")
+        for one in moved.values()
+        if one is not None
+    ]
+    return dataclasses.replace(judged(found, **verdict.measures), turns=verdict.turns)
 
 
 _OTHER_ORDER = "another order of sums changed bits"

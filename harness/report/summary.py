@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from math import inf
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -57,6 +58,11 @@ class Entry:
     samples: list[Sample] = field(default_factory=list)
     ulps: dict[str, dict[str, int]] = field(default_factory=dict)
     turns: dict[str, list[int]] = field(default_factory=dict)
+
+
+def receive(plain: Mapping[str, Any]) -> Entry:
+    """The entry that a worker sent, taken apart."""
+    return msgspec.convert(plain, Entry)
 
 
 # Cases of one check that a summary keeps: enough for a picture, few enough for a file of a hundred checks.
