@@ -374,6 +374,8 @@ class Lowering:
     accepted  hazards that are known and do no harm
     most      specialisations of one kernel function that are compiled at most: it bounds the time, and the
               first few, chosen as they are, show nearly everything
+    slow      whether that takes minutes all the same: the property suite then reads it at night alone,
+              or where the kernel is named
     """
 
     supports: tuple[str, ...] = ()
@@ -381,6 +383,7 @@ class Lowering:
     products: tuple[str, ...] = ()
     accepted: tuple[Accepted, ...] = ()
     most: int = 8
+    slow: bool = False
 
     def __post_init__(self) -> None:
         """SpecError for an unknown target, or for a kernel that is for none."""

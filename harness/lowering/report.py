@@ -155,12 +155,21 @@ def entry(judged: Judged) -> Entry:
     )
 
 
-def find_excluded(spec: KernelSpec, target: str) -> Entry | None:
-    """The verdict, unsupported, on a target that the spec is not for; None where it has to be read."""
+def find_excluded(spec: KernelSpec, target: str, *, patient: bool = True) -> Entry | None:
+    """The verdict, unsupported, on a target that the spec is not for; None where it has to be read.
+
+    Code that takes minutes to read is left out too where nobody is `patient`.
+    """
     declared = spec.lowering
-    if not declared.alone or target in declared.supports:
+    if declared.alone and target not in declared.supports:
+        because = f"{spec.name} is for {', '.join(declared.supports)} alone"
+    elif declared.slow and not patient:
+        because = (
+            f"the code of {spec.name} takes minutes to read: name it with --kernel, or run the nightly "
+            "profile"
+        )
+    else:
         return None
-    because = f"{spec.name} is for {', '.join(declared.supports)} alone"
     return _entry(spec.name, target, Outcome.UNSUPPORTED, because)
 
 

@@ -41,6 +41,8 @@ _cut = partial(
     replace,
     case=RanksCase,
     reproducible=Bitwise(runs=2, shown_by=faults.DROPPED.name),
+    # The kernels of one rank, which stand for these, and those that sum up a share.
+    lowering=replace(one_rank.KDA_CHUNK.lowering, slow=True),
     # Ranks' shares are planned on the host, from offsets that it waits for.
     capturable=False,
     program=invariances.program,
