@@ -147,7 +147,7 @@ def linear(tiles: tuple[str, ...]) -> list[str]:
         )
     decoded = median(
         lambda: multiply(
-            a, a_scale, b, b_scale, decoded=True, tiling=Tiling(num_warps=8, num_stages=3)
+            a, a_scale, b, b_scale, decoded=True, tiling=Tiling(block_m=128, num_warps=8)
         )
     )
     return [*lines, f"  decoded to bf16, 128 x 128        {decoded:8.1f}"]

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from bitproof.harness import data, invariances, strategies
     from bitproof.harness.bounds import all_of, exact_bits, forward_error, ulps
     from bitproof.harness.bounds.norms import relative_rms, scaled_max, storage_model
+    from bitproof.harness.bounds.stochastic import stochastic_rounding
     from bitproof.harness.bounds.tolerances import close, row_rms
     from bitproof.harness.case import Inputs, Launch, Scale
     from bitproof.harness.contract import Contract
@@ -94,6 +95,7 @@ __all__ = [
     "round_to",
     "row_rms",
     "scaled_max",
+    "stochastic_rounding",
     "storage_model",
     "strategies",
     "ulps",
@@ -117,6 +119,7 @@ _HOMES = {
     ),
     **dict.fromkeys(("close", "row_rms"), "bitproof.harness.bounds.tolerances"),
     "Reference": "bitproof.harness.references",
+    "stochastic_rounding": "bitproof.harness.bounds.stochastic",
     "Estimate": "bitproof.oracles.estimates",
     "Modelled": "bitproof.oracles.modelled",
     "round_to": "bitproof.oracles.rounding",

@@ -36,6 +36,10 @@ OPTIONS: dict[str, dict[str, Any]] = {
         "metavar": "N",
         "help": "begin no case of a kernel and check after N seconds",
     },
+    "shard": {
+        "metavar": "K/N",
+        "help": "run the K-th of N parts of the tests, for N machines that share a run",
+    },
     "hang-limit": {
         "type": int,
         "metavar": "N",

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import settings
 from hypothesis.errors import InvalidArgument
 
+from bitproof import workers
 from bitproof.harness import checks, lanes
 from bitproof.harness.errors import BitproofError, UsageError
 from bitproof.harness.outcomes import Outcome
@@ -26,7 +27,6 @@ from bitproof.harness.subjects.ranks import parse_ranks, with_ranks_where_taken
 from bitproof.harness.vocabulary import CHECKS
 from bitproof.options import ask
 
-CACHE = Path(".bitproof") / "cache"
 PROPERTIES = (Path(__file__).parent / "properties").resolve()
 Judge = Callable[[str, FoundSpec], None]
 Conclude = Callable[[str, FoundSpec, Callable[[], summary.Entry]], None]
@@ -58,9 +58,11 @@ class Suite:
             least = 2 if option == "runs" else 1
             if value is not None and value < least:
                 raise UsageError(f"--{option} must be at least {least}, got {value}")
+        workers.share_out((), ask(config, "shard"))
         lane = lanes.choose(ask(config, "lane"))
         files.hide(files.FOLDER)
-        separate(worker_of(config))
+        workers.outlive_crashes(config)
+        workers.separate(workers.name_of(config), workers.count(config))
         profiles.register()
         profile = config.getoption("--hypothesis-profile", None) or profiles.default()
         try:
@@ -77,7 +79,7 @@ class Suite:
         And what dead runs left in flight.
         """
         self._specs()
-        if not worker_of(self._config):
+        if not workers.name_of(self._config):
             self._buried += journal.bury_dead()
 
     def pytest_report_header(self) -> str:
@@ -117,13 +119,18 @@ class Suite:
     def pytest_collection_modifyitems(
         self, session: pytest.Session, items: list[pytest.Item]
     ) -> None:
-        """One failing test for each spec that has mistakes, unless single tests were asked for."""
-        if all("::" in argument for argument in self._config.args):
-            return
-        items += [
-            UnsoundSpec.from_parent(session, name=item.spec.name, found=item)
-            for item in self._unsound
-        ]
+        """One failing test for each spec that has mistakes, unless single tests were asked for.
+
+        Of all, those of this machine's shard stay.
+        """
+        if not all("::" in argument for argument in self._config.args):
+            items += [
+                UnsoundSpec.from_parent(session, name=item.spec.name, found=item)
+                for item in self._unsound
+            ]
+        items[:], others = workers.share_out(items, ask(self._config, "shard"))
+        if others:
+            self._config.hook.pytest_deselected(items=others)
 
     @pytest.fixture
     def conclude(self, request: pytest.FixtureRequest) -> Conclude:
@@ -169,7 +176,7 @@ class Suite:
     def _judge(self, check: str, kernel: FoundSpec) -> summary.Entry:
         lane = lanes.present()
         if self._execute is None:
-            name = f"{worker_of(self._config) or 'main'}-{os.getpid()}.json"
+            name = f"{workers.name_of(self._config) or 'main'}-{os.getpid()}.json"
             self._execute = Careful.on(
                 lane,
                 known=self._specs(),
@@ -218,7 +225,7 @@ class Suite:
         if report.when == "call":
             for name, value in report.user_properties:
                 if name == "bitproof" and isinstance(value, dict):
-                    self._entries.append(summary.Entry(**value))
+                    self._entries.append(summary.receive(value))
 
     def pytest_sessionfinish(self) -> None:
         """Nothing is in flight any more, so that the journal goes."""
@@ -233,7 +240,7 @@ class Suite:
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         """What the run's cases covered, and where the machine-readable summary lies."""
-        if worker_of(self._config):
+        if workers.name_of(self._config):
             return
         for path in self._buried:
             command = records.load(path).replay
@@ -283,23 +290,6 @@ def _skipped(entry: summary.Entry) -> str:
 
 
 _FAILING = frozenset(str(outcome) for outcome in Outcome if outcome.is_defect)
-
-
-def worker_of(config: pytest.Config) -> str:
-    """The name of this pytest-xdist worker, "" in the controller or without xdist."""
-    return str(getattr(config, "workerinput", {}).get("workerid", ""))
-
-
-def separate(worker: str) -> None:
-    """Give this process its own compile cache, and a worker one card of those the caller allows."""
-    if "TRITON_CACHE_DIR" not in os.environ or worker:
-        os.environ["TRITON_CACHE_DIR"] = str((CACHE / (worker or "main")).resolve())
-    if worker and lanes.gpus():
-        listed = os.environ.get("BITPROOF_DEVICES") or os.environ.get("CUDA_VISIBLE_DEVICES")
-        every = ",".join(str(i) for i in range(lanes.gpus()))
-        devices = [device.strip() for device in (listed or every).split(",")]
-        os.environ["BITPROOF_DEVICES"] = ",".join(devices)
-        os.environ["CUDA_VISIBLE_DEVICES"] = devices[int(worker.removeprefix("gw")) % len(devices)]
 
 
 def _is_property(module: Any) -> bool:

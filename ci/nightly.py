@@ -1,10 +1,11 @@
 """The nightly run on a GPU: every part to its end, whatever fails, leaving `.bitproof/` to upload.
 
-    python ci/nightly.py [--lane cuda]
+    python ci/nightly.py [--lane cuda] [--shard 1/4]
 
 Runs the property suite under the nightly profile, the slow proofs, and the exhaustive sweep of every
-cast. What remains:
+cast; of N machines, each runs its shard of the properties and every N-th of the other parts. What remains:
 `.bitproof/summary.json` (outcomes, counts, worst errors, controls, times, versions),
+`.bitproof/report.html` (the same for people), `.bitproof/properties.xml` (JUnit's form),
 `.bitproof/failures/` (records that replay alone), `.bitproof/examples/` (Hypothesis's database) and
 `.bitproof/sweeps/`. Exit 0 when everything held, 1 otherwise. `ci/run.py nightly`
 prepares an environment and runs this in it.
@@ -26,16 +27,29 @@ def main() -> int:
     """Run the parts one after another and print a table of what came of each."""
     parser = argparse.ArgumentParser(description="The nightly run.")
     parser.add_argument("--lane", default="cuda")
-    lane = parser.parse_args().lane
-    parts = {
-        "properties": (*PYTEST, "properties/", "--lane", lane),
-        "proofs": ("-m", "pytest", "-n", "auto", "-m", "slow", "tests/"),
-        **{f"sweep {kernel}": sweep(kernel, lane) for kernel in swept(lane)},
+    parser.add_argument("--shard", default="1/1", metavar="K/N", help="the K-th of N machines")
+    options = parser.parse_args()
+    results = {
+        name: timed(*command) for name, command in list_parts(options.lane, options.shard).items()
     }
-    results = {name: timed(*command) for name, command in parts.items()}
+    timed("-m", "bitproof", "report", "--html", ".bitproof/report.html")
     for name, (code, seconds) in results.items():
         print(f"{'held' if code == 0 else 'FELL SHORT':10}  {seconds:7.1f} s  {name}")
     return int(any(code for code, _ in results.values()))
+
+
+def list_parts(lane: str, shard: str) -> dict[str, tuple[str, ...]]:
+    """The commands of one machine, by name."""
+    number, total = (int(part) for part in shard.split("/"))
+    others = {
+        "proofs": ("-m", "pytest", "-n", "auto", "-m", "slow", "tests/"),
+        **{f"sweep {kernel}": sweep(kernel, lane) for kernel in swept(lane)},
+    }
+    properties = (*PYTEST, "properties/", "--lane", lane, "--shard", shard)
+    return {
+        "properties": (*properties, "--junitxml", ".bitproof/properties.xml"),
+        **{name: others[name] for name in list(others)[number - 1 :: total]},
+    }
 
 
 def swept(lane: str) -> list[str]:

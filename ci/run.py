@@ -6,7 +6,8 @@
 
 The environment is `.venv` unless `--venv` names another; it is made once and brought up to date on
 every call. Without a GPU the pinned torch is installed, so that an index that offers a CPU build of it
-serves that one; `--index` adds a package index to look in.
+serves that one; `--index` adds a package index to look in. Further options go to the nightly run, such as
+`--shard 1/4`.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ CHECKOUT = Path(__file__).resolve().parent.parent
 CPU_TORCH = "torch==2.13.0"
 # Other projects' kernels, which must run clean on the interpreter lane; without what they need elsewhere.
 PUBLIC = ("einops==0.8.2", "fla-core==0.6.0", "liger-kernel==0.8.5", "moe-ops==0.1.0")
+# Carries axe-core, which the report's page is held to; what else it needs drives browsers, and is not used.
+AXE = "axe-playwright-python==0.1.8"
 # Other projects' pytest plugins, beside which ours must not show; in a folder of their own.
 PLUGINS = (
     "coverage==7.17.5",
@@ -47,7 +50,7 @@ TARGETS = {
 
 def main() -> int:
     """Prepare, run the target's commands to the end, and return the worst exit code."""
-    options = parse()
+    options, further = parse()
     if sys.version_info < (3, 11):  # noqa: UP036 - runs before anything checked the version
         print(
             f"bitproof needs Python 3.11 or newer, this is {sys.version.split()[0]}",
@@ -55,18 +58,20 @@ def main() -> int:
         )
         return 2
     python = prepare(options.venv, options.index)
-    return max(run(python, *command) for command in TARGETS[options.target])
+    if further and options.target != "nightly":
+        sys.exit(f"target {options.target} takes no {further[0]}")
+    return max(run(python, *command, *further) for command in TARGETS[options.target])
 
 
-def parse() -> argparse.Namespace:
-    """The command line."""
+def parse() -> tuple[argparse.Namespace, list[str]]:
+    """The command line, and what is left of it for the target."""
     parser = argparse.ArgumentParser(
         description="Set up a virtual environment and run a target in it."
     )
     parser.add_argument("target", choices=sorted(TARGETS))
     parser.add_argument("--venv", type=Path, default=CHECKOUT / ".venv", help="default: .venv")
     parser.add_argument("--index", help="an extra package index, for instance one with CPU builds")
-    return parser.parse_args()
+    return parser.parse_known_args()
 
 
 def prepare(folder: Path, index: str | None) -> Path:
@@ -81,7 +86,7 @@ def prepare(folder: Path, index: str | None) -> Path:
     beside = ("--upgrade", "--target", str(folder.resolve() / "pytest-plugins"))
     if (
         ours
-        or run(python, *command, "--no-deps", *PUBLIC)
+        or run(python, *command, "--no-deps", *PUBLIC, AXE)
         or run(python, *command, "--no-deps", *beside, *PLUGINS)
     ):
         sys.exit("installing the dependencies failed: pip's message above says which and why")

@@ -121,6 +121,27 @@ def covered(case: Case) -> set[str]:
         return set(case.features())
 
 
+def measure(case: Any) -> dict[str, int]:
+    """The whole numbers in `case` by name, "launch.block" for a field within a field; of a list its sum too.
+
+    For pictures of what depends on which: seeds and whatever is no number are left out.
+    """
+    found: dict[str, int] = {}
+
+    def visit(name: str, value: Any) -> None:
+        if isinstance(value, dict):
+            for part, inner in value.items():
+                visit(f"{name}.{part}".lstrip("."), inner)
+        elif isinstance(value, int) and not isinstance(value, bool):
+            if name.rpartition(".")[2] != "seed":
+                found[name] = value
+        elif isinstance(value, (list, tuple)) and all(type(one) is int for one in value):
+            found[f"{name}, how many"], found[f"{name}, in all"] = len(value), sum(value)
+
+    visit("", encode(case))
+    return found
+
+
 def with_launch(case: Any, launch: Launch) -> Any:
     """The same case launched so, None where no field holds its launch; that may lie in a case within it."""
     for field in dataclasses.fields(case):

@@ -143,6 +143,35 @@ def _plain(x: Tensor) -> Tensor:
     return (magnitude >= 2.0**-10) & (magnitude <= 2.0**10) | (magnitude == 0)
 
 
+def widened(tensors: Sequence[str], outputs: Sequence[str], to: torch.dtype) -> Invariance:
+    """Converting `tensors` to the wider type `to` outside of a kernel gives what widening them inside gives.
+
+    For a kernel that converts its operands to `to` before it uses them: no value changes, so no bit may. It
+    may in a product, whose order of k depends on the type that operands were loaded in. Applies where each
+    of `tensors` is of a narrower type whose every number `to` holds.
+    """
+
+    def transform(inputs: Inputs) -> Inputs | None:
+        given = {name: inputs.tensors[name] for name in tensors}
+        if not all(_holds_all(to, tensor.dtype) for tensor in given.values()):
+            return None
+        return inputs.replace(**{name: tensor.to(to) for name, tensor in given.items()})
+
+    def relate(found: Tensors, inputs: Inputs) -> Tensors:
+        return {name: found[name] for name in outputs}
+
+    return Invariance(name="operands widened outside", transform=transform, relate=relate)
+
+
+def _holds_all(wide: torch.dtype, narrow: torch.dtype) -> bool:
+    """Whether each number of the float type `narrow` is one of `wide`, another type."""
+    if not (wide.is_floating_point and narrow.is_floating_point) or wide == narrow:
+        return False
+    one, other = torch.finfo(wide), torch.finfo(narrow)
+    finest = one.tiny * one.eps <= other.tiny * other.eps  # the smallest subnormals
+    return one.eps <= other.eps and one.max >= other.max and finest
+
+
 def monotone(tensor: str, output: str) -> Invariance:
     """Sorting an elementwise kernel's input sorts its output: a larger value never rounds lower.
 

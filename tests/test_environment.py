@@ -12,7 +12,7 @@ PACKAGES = ("bitproof", "harness", "kernels", "oracles", "properties")
 
 # Whoever else touches the environment, and what for.
 OTHERS = {
-    "bitproof/suite.py": "starts a run: compile caches and cards of its workers",
+    "bitproof/workers.py": "starts a run: compile caches, cards, memory and threads of its workers",
     "harness/search/profiles.py": "the default profile of a run on a CI machine",
     "harness/compiling/compiler.py": "the environment of its child processes",
     "harness/processes/child.py": "the environment of child processes",

@@ -18,6 +18,7 @@ FOREIGN = {
     "harness": {
         "click",
         "hypothesis",
+        "jinja2",
         "matplotlib",
         "ml_dtypes",
         "msgspec",
@@ -27,6 +28,7 @@ FOREIGN = {
         "safetensors",
         "torch",
         "triton",
+        "vl_convert",
     },
     "kernels": {"hypothesis", "numpy", "torch", "triton"},
     "oracles": {"ml_dtypes", "numpy", "torch"},
@@ -130,5 +132,6 @@ def _is_typed(function: ast.FunctionDef) -> bool:
 
 
 def test_nothing_but_code_ships() -> None:
-    """Evidence that was taken on a card lies with the tests that use it."""
-    assert [name for name in FILES if not name.endswith((".py", "/py.typed"))] == []
+    """And one page to fill in: evidence that was taken on a card lies with the tests that use it."""
+    others = [name for name in FILES if not name.endswith((".py", "/py.typed"))]
+    assert others == ["harness/report/page.html"]

@@ -19,6 +19,7 @@ from bitproof.harness.inputs import cases_of
 from bitproof.harness.lanes.base import parameters
 from bitproof.harness.outcomes import CheckResult, Outcome, judged
 from bitproof.harness.references import (
+    Operands,
     Reference,
     ReferenceBound,
     declared_types,
@@ -91,7 +92,7 @@ class Problem:
 
 
 def make_problem(
-    reference: str, device: torch.device, *, tf32: bool, fixed: tuple[str, ...] = ()
+    reference: str, device: torch.device, *, operands: Operands = "declared"
 ) -> Problem:
     """The problem that a reference's file poses on `device`.
 
@@ -127,7 +128,7 @@ def make_problem(
     lengths |= {n: "a parameter is it" for n in plain.values() if type(n) is int}
     around = draw_around(tensors, plain, lengths, accepts)
     declared = types(example, plain)
-    bound = make_bound(function, tf32=tf32)
+    bound = make_bound(function, operands=operands)
     spec = KernelSpec(
         name="candidate",
         run=_elsewhere,

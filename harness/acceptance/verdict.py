@@ -92,7 +92,7 @@ def judge(
 
 
 def make_receipt(
-    candidate: str, reference: str, versions: Mapping[str, str], problem: Problem, tf32: bool
+    candidate: str, reference: str, versions: Mapping[str, str], problem: Problem
 ) -> dict[str, Any]:
     """What a verdict is about: files by their SHA-256, sizes, seeds, versions."""
     around = problem.around
@@ -103,7 +103,7 @@ def make_receipt(
         "reference_sha256": digest_of(reference),
         "versions": {name: value for name, value in versions.items() if value},
         "bound": problem.bound.formula,
-        "tf32": tf32,
+        "operands": problem.bound.operands,
         "seed": 0,
         "sizes": dict(around.sizes),
         "fixed": dict(around.fixed),

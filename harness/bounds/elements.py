@@ -123,9 +123,9 @@ class Ulps:
             wide_expected = settle_overflow(got, expected.astype(np.float64))
         special = ~np.isfinite(wide_got) | ~np.isfinite(wide_expected)
         same = (wide_got == wide_expected) | (np.isnan(wide_got) & np.isnan(wide_expected))
-        spacing = _spacing(wide_expected, fmt)
+        step = spacing(wide_expected, fmt)
         with np.errstate(invalid="ignore"):
-            distance = np.abs(wide_got - wide_expected) / spacing
+            distance = np.abs(wide_got - wide_expected) / step
         distance = np.where(same, 0.0, np.where(special, np.inf, distance))
         bad = distance > self.count
         return Judgement(bad=bad, distance=distance, allowed=self.count, unit="ulp")
@@ -245,7 +245,7 @@ def settle_overflow(got: Array, expected: NDArray[np.float64]) -> NDArray[np.flo
     if fmt is None:
         return expected
     largest = fmt.largest
-    halfway = largest + 0.5 * float(_spacing(np.array([largest]), fmt)[0])
+    halfway = largest + 0.5 * float(spacing(np.array([largest]), fmt)[0])
     with np.errstate(invalid="ignore"):  # widening a signalling NaN raises the flag
         wide = got.astype(np.float64)
     size = np.abs(expected)
@@ -299,10 +299,10 @@ def _ulps(got: Array, expected: Array) -> NDArray[np.float64]:
 _MAGNITUDE = np.uint64((1 << 63) - 1)  # all bits of a float64 but its sign
 
 
-def _spacing(values: NDArray[np.float64], fmt: formats.Format) -> NDArray[np.float64]:
+def spacing(values: NDArray[np.float64], fmt: formats.Format) -> NDArray[np.float64]:
     """The unit in the last place of `fmt` at `values`, the subnormal step below its normal range."""
     _, exponent = np.frexp(np.where(np.isfinite(values), values, 1.0))
     lowest = fmt.minimum_exponent
     binade = np.maximum(np.where(values == 0, lowest, exponent - 1), lowest)
-    spacing: NDArray[np.float64] = np.ldexp(1.0, binade - fmt.mantissa_bits)
-    return spacing
+    steps: NDArray[np.float64] = np.ldexp(1.0, binade - fmt.mantissa_bits)
+    return steps

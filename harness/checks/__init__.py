@@ -21,6 +21,7 @@ from bitproof.harness.checks.declaration import Check
 from bitproof.harness.errors import UsageError
 from bitproof.harness.lanes.base import Lane, LaunchFailed
 from bitproof.harness.outcomes import CheckResult, Outcome, classify
+from bitproof.harness.report.measured import measuring
 from bitproof.harness.spec import KernelSpec
 from bitproof.harness.vocabulary import CHECKS
 
@@ -79,10 +80,15 @@ def run(check: str, spec: KernelSpec, inputs: Inputs, lane: Lane) -> CheckResult
         spec.allowed_layouts(), spec.shared, inputs.launch.layout, inputs.tensors
     )
     inputs = dataclasses.replace(inputs, tensors=imposed)
-    with exercised.collecting() as met:
+    with exercised.collecting() as met, measuring() as found:
         findings = _judge(declared, spec, inputs, lane)
-    lines, configurations = dict(met.lines), dict(met.configurations)
-    return dataclasses.replace(findings, lines=lines, configurations=configurations)
+    return dataclasses.replace(
+        findings,
+        lines=dict(met.lines),
+        configurations=dict(met.configurations),
+        distances=found.distances,
+        ulps={name: dict(counts) for name, counts in found.ulps.items()},
+    )
 
 
 @contextmanager

@@ -26,21 +26,24 @@ def check(spec: KernelSpec, inputs: Inputs, lane: Lane) -> CheckResult:
     none and the kernel adds floats, one more run adds them in another order.
     """
     claim = _claim(spec)
-    runs, varied, sums = _repeat(spec, inputs, lane)
+    repeated = _repeat(spec, inputs, lane)
+    runs = repeated.runs
     findings: list[Finding] = []
-    for name, turn in varied.items():
+    for name, turn in repeated.varied.items():
         if claim.outputs and name not in claim.outputs:
             continue
         finding = compare.same_bits(name, runs[0][name], runs[turn][name], f"run {turn + 1}")
         assert finding is not None
         findings.append(finding)
     verdict = judged(findings, runs=float(len(runs)))
+    verdict = dataclasses.replace(verdict, turns={"kernel": repeated.differing})
     judged_by = sorted(claim.varies or claim.outputs or set(runs[0]))
     if claim.control is not None:
-        _, wavered, _ = _repeat(dataclasses.replace(spec, run=claim.control), inputs, lane)
-        counts = {f"control varied: {name}": int(name in wavered) for name in judged_by}
-        return dataclasses.replace(verdict, counts=counts)
-    if not sums or findings:
+        control = _repeat(dataclasses.replace(spec, run=claim.control), inputs, lane)
+        counts = {f"control varied: {name}": int(name in control.varied) for name in judged_by}
+        turns = {**verdict.turns, "control": control.differing}
+        return dataclasses.replace(verdict, counts=counts, turns=turns)
+    if not repeated.sums or findings:
         return verdict
     reordered = lane.run(spec, inputs, Variation(reordered=True))
     if not reordered.sums:
@@ -50,16 +53,12 @@ def check(spec: KernelSpec, inputs: Inputs, lane: Lane) -> CheckResult:
     if not claim.any_order:
         counts = {f"{_OTHER_ORDER} of {name}": int(moved[name] is not None) for name in judged_by}
         return dataclasses.replace(verdict, counts=counts)
-    return judged(
-        (
-            dataclasses.replace(
-                one, summary=f"{one.summary}, though none should: {claim.any_order}"
-            )
-            for one in moved.values()
-            if one is not None
-        ),
-        **verdict.measures,
-    )
+    found = [
+        dataclasses.replace(one, summary=f"{one.summary}, though none should: {claim.any_order}")
+        for one in moved.values()
+        if one is not None
+    ]
+    return dataclasses.replace(judged(found, **verdict.measures), turns=verdict.turns)
 
 
 _OTHER_ORDER = "another order of sums changed bits"
@@ -71,13 +70,22 @@ def _compare_orders(
     return compare.same_bits(name, run[name], other[name], "another order of its sums")
 
 
-def _repeat(
-    spec: KernelSpec, inputs: Inputs, lane: Lane
-) -> tuple[list[dict[str, Tensor]], dict[str, int], int]:
-    """The outputs of every run, for each output that varied the first run that differs from run 0, and sums.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Repeated:
+    """The outputs of every run, and what differs among them.
 
-    The latter are the additions of floats whose order could matter, in the run that has most.
+    varied      for each output that varied, the first run that differs from run 0
+    differing   whether each run differs from run 0 in any output
+    sums        the additions of floats whose order could matter, in the run that has most
     """
+
+    runs: list[dict[str, Tensor]]
+    varied: dict[str, int]
+    differing: tuple[bool, ...]
+    sums: int
+
+
+def _repeat(spec: KernelSpec, inputs: Inputs, lane: Lane) -> _Repeated:
     turns = _claim(spec).runs
     runs, sums = [], 0
     for turn in range(turns):
@@ -91,11 +99,13 @@ def _repeat(
                 f"{sorted(runs[0])}, then {sorted(run)} in run {turn + 1}"
             )
     varied: dict[str, int] = {}
+    differing = [False] * turns
     for name in sorted(runs[0]):
         flags = torch.stack([_differs(runs[0][name], run[name]) for run in runs[1:]]).tolist()
         if any(flags):
             varied[name] = flags.index(True) + 1
-    return runs, varied, sums
+        differing = [one or other for one, other in zip(differing, (False, *flags), strict=True)]
+    return _Repeated(runs=runs, varied=varied, differing=tuple(differing), sums=sums)
 
 
 def _differs(first: Tensor, other: Tensor) -> Tensor:

@@ -17,6 +17,7 @@ from bitproof.harness.acceptance.trials import TRIALS, Bench
 from bitproof.harness.case import decode
 from bitproof.harness.errors import UsageError
 from bitproof.harness.outcomes import Outcome
+from bitproof.harness.references import Operands
 
 
 def run(
@@ -24,7 +25,7 @@ def run(
     *,
     reference: str | None,
     minutes: float,
-    tf32: bool,
+    operands: Operands,
     replay: Path | None,
     lane: str | None,
     as_json: bool,
@@ -38,10 +39,10 @@ def run(
         raise UsageError("accept takes a CANDIDATE and --reference REF, or --replay FILE")
     lanes.choose(lane)
     here = lanes.present()
-    problem = make_problem(reference, here.device, tf32=tf32)
+    problem = make_problem(reference, here.device, operands=operands)
     remote = Remote(candidate, problem)
     try:
-        receipt = verdicts.make_receipt(candidate, reference, here.versions(), problem, tf32)
+        receipt = verdicts.make_receipt(candidate, reference, here.versions(), problem)
         bench = Bench(problem=problem, remote=remote, lane=here)
         verdict = verdicts.judge(bench, minutes * 60, tuple(TRIALS), receipt)
     finally:
@@ -66,7 +67,7 @@ def _replay(path: Path, lane: str | None) -> int:
     receipt = told["receipt"]
     lanes.choose(lane or receipt["versions"].get("lane"))
     here = lanes.present()
-    problem = make_problem(receipt["reference"], here.device, tf32=receipt["tf32"])
+    problem = make_problem(receipt["reference"], here.device, operands=receipt["operands"])
     case = decode(problem.around.case, failing[-1]["case"])
     for name in ("candidate", "reference"):
         if digest_of(receipt[name]) != receipt[f"{name}_sha256"]:

@@ -146,6 +146,21 @@ def check(kernels: tuple[str, ...], **options: Any) -> int:
 
 
 @main.command()
+@click.argument("function", metavar="FILE:FUNCTION")
+@click.option(
+    "--output", type=_file, metavar="FILE", help="Where to write (default: FILE_spec.py)."
+)
+def init(function: str, **options: Any) -> int:
+    """Write a spec for FUNCTION, a launcher, from its signature.
+
+    It is ready to run; comments say what a person must decide.
+    """
+    from bitproof.harness.commands import init
+
+    return init.run(function, **options)
+
+
+@main.command()
 @click.argument("candidate", required=False)
 @click.option(
     "--reference",
@@ -159,7 +174,12 @@ def check(kernels: tuple[str, ...], **options: Any) -> int:
     show_default=True,
     help="How long at most, shrinking included.",
 )
-@click.option("--tf32", is_flag=True, help="fp32 products of matrices may run in tf32.")
+@click.option(
+    "--operands",
+    type=click.Choice(["declared", "tf32", "bf16", "fp16"]),
+    default="declared",
+    help="What products of matrices may read, where it is less than the reference declares.",
+)
 @click.option(
     "--replay", type=_file, metavar="FILE", help="Judge the case of a saved verdict again."
 )
@@ -257,12 +277,42 @@ def attribute(kernel: str, **options: Any) -> int:
 
 
 @main.command()
-@click.argument("file", type=_file, required=False)
-def report(file: Path | None) -> int:
-    """Show the summary of the last property run (or the one in FILE) as a table."""
+@click.argument("paths", type=_file, nargs=-1, metavar="[FILE]...")
+@click.option(
+    "--before", type=_file, multiple=True, metavar="FILE", help="Tell what changed since this run."
+)
+@click.option("--html", type=_file, metavar="FILE", help="Write a page (bitproof[report]).")
+@click.option(
+    "--markdown", type=_file, metavar="FILE", help="Add Markdown to this file, for a job's summary."
+)
+def report(paths: tuple[Path, ...], **options: Any) -> int:
+    """Show the summary of the last property run, or that in each FILE, as a table.
+
+    Several files are those of machines that shared a run.
+    """
     from bitproof.harness.commands import report
 
-    return report.run(file)
+    return report.run(paths, **options)
+
+
+@main.command()
+@click.argument("source", metavar="RUN_OR_ZIP")
+@click.option("--artifact", metavar="NAME", default="bitproof", show_default=True)
+@click.option(
+    "--to",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="FOLDER",
+    help="Where it goes (default: .bitproof/pulled/NAME).",
+)
+def pull(source: str, **options: Any) -> int:
+    """Fetch what a run on another machine left, and list what failed there.
+
+    RUN_OR_ZIP is a zip that was downloaded, or OWNER/REPOSITORY on GitHub: then the newest artifact of that
+    name is fetched, with the token in GITHUB_TOKEN.
+    """
+    from bitproof.harness.commands import pull
+
+    return pull.run(source, **options)
 
 
 if __name__ == "__main__":

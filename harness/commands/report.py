@@ -12,45 +12,73 @@ from rich.console import Console
 from rich.table import Table
 
 from bitproof.harness.outcomes import Outcome
-from bitproof.harness.report import summary
+from bitproof.harness.report import files, nights, page, summary
+from bitproof.harness.report.markdown import render as render_markdown
 from bitproof.harness.report.summary import Entry, Summary
 
 # Wide enough for a table outside of a terminal, where nothing says how wide a line may be.
 _WIDTH = 140
-_DEFECTS = frozenset(str(outcome) for outcome in Outcome if outcome.is_defect)
 
 
-def run(file: Path | None) -> int:
-    """Print the verdict, each failure with its replay, what was not demonstrated, and a row a kernel."""
-    told = summary.read(file or summary.PATH)
+def run(
+    paths: Sequence[Path], *, before: Sequence[Path], html: Path | None, markdown: Path | None
+) -> int:
+    """Print the verdict, each failure with its replay, what was not demonstrated, and a row a kernel.
+
+    Several summaries are those of machines that shared a run. With `before`, also what changed since that
+    run; with `html` and `markdown` the same as files.
+    """
+    paths = paths or [summary.PATH]
+    told = summary.merge([summary.read(path) for path in paths])
+    changes = None
+    if before:
+        earlier = summary.merge([summary.read(path) for path in before])
+        changes = nights.compare(earlier.entries, told.entries)
     for line in _verdict(told):
         click.echo(line)
+    for change in changes or ():
+        click.echo(f"{change.kind}: {change.kernel} {change.check}: {change.text}")
     Console(width=None if sys.stdout.isatty() else _WIDTH).print(_table(told.entries))
     for line in summary.never_executed(entry.lines for entry in told.entries):
         click.echo(line)
-    return 1 if any(entry.outcome in _DEFECTS for entry in told.entries) else 0
+    verdict = describe_verdict(told.entries)
+    if html is not None:
+        beside = page.find_beside([path.parent for path in paths])
+        text = page.render(told, verdict=verdict, changes=changes, beside=beside)
+        files.save(html, text.encode())
+    if markdown is not None:
+        text = render_markdown(told, verdict=verdict, changes=changes)
+        files.append(markdown, text.encode())
+    return 1 if any(entry.outcome in nights.DEFECTS for entry in told.entries) else 0
 
 
-def _verdict(told: Summary) -> Iterator[str]:
-    """Whether the run held, how many checks ended how, and a line for each that needs looking at."""
-    outcomes = collections.Counter(entry.outcome for entry in told.entries)
-    failing = [entry for entry in told.entries if entry.outcome in _DEFECTS]
+def describe_verdict(entries: Sequence[Entry]) -> str:
+    """Whether a run held, and how many checks ended how."""
+    outcomes = collections.Counter(entry.outcome for entry in entries)
     counts = ", ".join(f"{outcomes[o]} {o}" for o in map(str, Outcome) if outcomes[o])
     undemonstrated = outcomes[Outcome.NOT_DEMONSTRATED] or not outcomes[Outcome.PASSED]
     held = "nothing fell short, but not all was demonstrated" if undemonstrated else "held"
-    yield f"{'fell short' if failing else held}: {counts or 'nothing was judged'}"
+    failing = any(outcomes[outcome] for outcome in nights.DEFECTS)
+    return f"{'fell short' if failing else held}: {counts or 'nothing was judged'}"
+
+
+def _verdict(told: Summary) -> Iterator[str]:
+    """The verdict, and a line for each check that needs looking at."""
+    yield describe_verdict(told.entries)
     versions = "  ".join(f"{name} {value}" for name, value in told.versions.items() if value)
     yield f"lane {told.lane}  profile {told.profile}  {told.seconds} s  {versions}"
-    for entry in failing:
-        yield f"{entry.kernel} {entry.check} {entry.outcome}{_found(entry)}"
-        if entry.record:
-            yield f"  bitproof replay {entry.record}"
+    for entry in told.entries:
+        if entry.outcome in nights.DEFECTS:
+            yield f"{entry.kernel} {entry.check} {entry.outcome}{_found(entry)}"
+            replay = summary.find_replay(entry)
+            if replay:
+                yield f"  {replay}"
     for entry in told.entries:
         if entry.outcome == Outcome.NOT_DEMONSTRATED:
             yield f"{entry.kernel} {entry.check} not demonstrated: {summary.missing(entry)}"
     others = collections.defaultdict[str, list[str]](list)
     for entry in told.entries:
-        if entry.outcome not in _DEFECTS and entry.outcome != Outcome.NOT_DEMONSTRATED:
+        if entry.outcome not in nights.DEFECTS and entry.outcome != Outcome.NOT_DEMONSTRATED:
             for reason in entry.reasons:
                 others[f"{entry.check} {entry.outcome}: {reason}"].append(entry.kernel)
     for reason, kernels in sorted(others.items()):

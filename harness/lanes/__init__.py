@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 from bitproof.harness.errors import EnvironmentUnfit, UsageError
 from bitproof.harness.targets.families import LANES, family
-from bitproof.oracles.instructions import INSTRUCTIONS
 
 if TYPE_CHECKING:
     from bitproof.harness.lanes.base import Lane
@@ -23,8 +22,6 @@ __all__ = ["choose", "family", "gpus", "present"]
 
 # The cuda lane with another target's code: see `harness.lanes.foreign`.
 _FOREIGN = re.compile(r"cuda:sm_\d+")
-# The interpreter lane with another target's tensor cores.
-_INTERPRETED = tuple(f"interpreter:{name}" for name in INSTRUCTIONS)
 _VARIABLE = "BITPROOF_LANE"
 
 
@@ -35,11 +32,15 @@ def choose(name: str | None = None) -> str:
     triton versions. Raises UsageError for an unknown name, EnvironmentUnfit when there is no GPU for
     cuda or when triton was imported in the other mode already.
     """
+    from bitproof.oracles.instructions import INSTRUCTIONS
+
+    # The interpreter lane with a target's tensor cores.
+    interpreted = tuple(f"interpreter:{one}" for one in INSTRUCTIONS)
     wanted = name or os.environ.get(_VARIABLE) or ("cuda" if gpus() else "interpreter")
-    if wanted not in (*LANES, *_INTERPRETED) and not _FOREIGN.fullmatch(wanted):
+    if wanted not in (*LANES, *interpreted) and not _FOREIGN.fullmatch(wanted):
         raise UsageError(
             f"unknown lane {wanted!r}: choose one of {', '.join(LANES)}, cuda:sm_89 for that target's "
-            f"code on the present card, or {', '.join(_INTERPRETED)} for its tensor cores without one"
+            f"code on the present card, or {', '.join(interpreted)} for its tensor cores without one"
         )
     if family(wanted) == "cuda" and not gpus():
         raise EnvironmentUnfit(

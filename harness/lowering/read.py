@@ -25,13 +25,19 @@ def read(spec: KernelSpec, target: Target, *, examples: int) -> Reading:
     reached = compile_reached(spec, target, examples=examples)
     hazards: dict[tuple[str, ...], Hazard] = {}
     conversions, atomics = set[str](), set[str]()
+    functions: dict[str, list[tuple[Subject, Compiled]]] = {}
     for compiled in reached.compiled:
         subject = subject_of(spec, target, compiled)
+        functions.setdefault(compiled.function, []).append((subject, compiled))
         conversions.update(_conversions(subject))
         atomics.update(name for store in computing.sums(subject) for name in subject.stored(store))
         for key, hazard in _hazards(subject, compiled).items():
             earlier = hazards.get(key)
             hazards[key] = hazard if earlier is None else _count_again(earlier, hazard)
+    for function, made in functions.items():
+        for name, number, evidence in rules.find_across([subject for subject, _ in made]):
+            key = (name, function, evidence.source, evidence.detail)
+            hazards[key] = _hazard(name, evidence, made[number][1])
     return Reading(
         kernel=spec.name,
         target=target.name,

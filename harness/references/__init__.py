@@ -4,8 +4,10 @@ from bitproof.harness.references.bound import ReferenceBound, SampledBound, boun
 from bitproof.harness.references.calling import Reference
 from bitproof.harness.references.looseness import find_looseness
 from bitproof.harness.references.oracle import declared_types, make_oracle
+from bitproof.harness.references.sampling import Operands
 
 __all__ = [
+    "Operands",
     "Reference",
     "ReferenceBound",
     "SampledBound",

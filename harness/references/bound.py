@@ -20,7 +20,7 @@ from bitproof.harness.errors import SpecError
 from bitproof.harness.references.calling import Params, Reference, Tensors, evaluate
 from bitproof.harness.references.lifting import Declared
 from bitproof.harness.references.oracle import as_reference
-from bitproof.harness.references.sampling import Nearest, Sampled
+from bitproof.harness.references.sampling import Nearest, Operands, Sampled
 from bitproof.oracles import formats
 from bitproof.oracles.formats import Floats
 
@@ -40,7 +40,7 @@ class ReferenceBound:
     reference: Reference
     samples: int
     slack: float
-    tf32: bool
+    operands: Operands
     _drawn: list[_Drawn] = field(default_factory=list, repr=False)
 
     @property
@@ -49,8 +49,13 @@ class ReferenceBound:
         return (
             f"each row's error at most {self.slack:g} times the largest that {self.reference.name} has "
             f"in {self.samples} runs in the precision it declares, every intermediate rounded at random "
-            f"to a neighbour, plus one rounding of the output; {_ALONE * self.slack:g} times for one element"
+            f"to a neighbour{self._said}, plus one rounding of the output; {_ALONE * self.slack:g} times "
+            "for one element"
         )
+
+    @property
+    def _said(self) -> str:
+        return "" if self.operands == "declared" else f", products of {self.operands} operands"
 
     def at(self, output: str, tensors: Tensors, params: Params) -> SampledBound:
         """The bound of one output on these inputs. Outputs judged one after another share their samples."""
@@ -105,7 +110,7 @@ class _Runs:
             device = next(iter(self.tensors.values())).device if self.tensors else "cpu"
             generator = torch.Generator(device=device)
             generator.manual_seed(_seed(self.tensors) + number)
-            arithmetic = Sampled(generator=generator, tf32=self.bound.tf32)
+            arithmetic = Sampled(generator=generator, operands=self.bound.operands)
         answers = evaluate(self.bound.reference, arithmetic, self.tensors, self.params)
         return {name: _unrounded(answer) for name, answer in answers.items()}
 
@@ -198,6 +203,8 @@ class SampledBound:
         rounding = np.where(finite, _half_ulp(size, got.dtype), 0.0)
         axis = value.ndim - 1 if value.ndim else None
         norm, norms = _norm(size, axis), gathered.norms
+        if self.gradient and norms.size:  # where rows cancel, they lose what the others lose
+            norms = np.maximum(norms, np.sqrt(np.square(norms).mean()))
         allowed = self.slack * norms + _norm(rounding, axis) + _FEW * norm
         errors = _norm(error, axis)
         bad = errors > allowed
@@ -209,8 +216,10 @@ class SampledBound:
             worst=_farthest(error, errors, allowed),
             wrong=f"{int(bad.sum())} of {bad.size} rows" if value.ndim else "",
         )
-        row = norm / np.sqrt(max(1, value.shape[-1])) if self.gradient and value.ndim else size
-        alone = _ALONE * self.slack * gathered.largest + rounding + _FEW * np.maximum(size, row)
+        most = gathered.largest
+        if self.gradient:
+            most = np.maximum(most, np.sqrt(np.square(most).mean()))
+        alone = _ALONE * self.slack * most + rounding + _FEW * size
         elements = Judgement(bad=error > alone, distance=error, allowed=alone, unit="absolute")
         return first_failing((rows, elements))
 
@@ -245,7 +254,7 @@ def make_bound(
     *,
     samples: int = 16,
     slack: float = 4.0,
-    tf32: bool = False,
+    operands: Operands = "declared",
 ) -> ReferenceBound:
     """The bound of every output that a torch reference has, from Monte Carlo arithmetic.
 
@@ -254,7 +263,9 @@ def make_bound(
     from seeds that are a function of the inputs. The error of each row, in norm over the last axis, may be
     `slack` times the largest of the samples', before their last rounding, plus half a unit of the output's
     type and four roundings in fp32. An element alone may have twice the slack times its own largest: with a
-    slack of 4 that is some 14 standard deviations. `tf32` says that products of fp32 matrices may run in it.
+    slack of 4 that is some 14 standard deviations. Gradients cancel: their rows and elements may also lose
+    what all of them lose in the root mean square. `operands` says what products of matrices may read, where
+    it is less than the reference declares: "tf32", "bf16" or "fp16".
 
     Raises SpecError for fewer than two samples or a slack below 1.
     """
@@ -262,7 +273,9 @@ def make_bound(
         raise SpecError(
             f"make_bound needs two or more samples and a slack of at least 1, it got {samples} and {slack}"
         )
-    return ReferenceBound(reference=as_reference(function), samples=samples, slack=slack, tf32=tf32)
+    return ReferenceBound(
+        reference=as_reference(function), samples=samples, slack=slack, operands=operands
+    )
 
 
 def bound_on(bound: Bound, output: str, tensors: Tensors, params: Params) -> Bound:

@@ -76,12 +76,25 @@ def _as_written() -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         stack.enter_context(torch.random.fork_rng(devices=()))
         stack.enter_context(sdpa_kernel(SDPBackend.MATH))
+        stack.enter_context(_half_attention())
         if (
             "torch._dynamo" in sys.modules
         ):  # else nothing was compiled, and loading it takes seconds
             stack.enter_context(torch.compiler.set_stance("force_eager"))
         torch.manual_seed(0)
         yield
+
+
+@contextlib.contextmanager
+def _half_attention() -> Iterator[None]:
+    """Attention in the type that it declares: fused kernels round probabilities to it, torch's own do too."""
+    flags: Any = torch.backends.cuda  # whose functions have no types
+    earlier = flags.fp16_bf16_reduction_math_sdp_allowed()
+    flags.allow_fp16_bf16_reduction_math_sdp(True)
+    try:
+        yield
+    finally:
+        flags.allow_fp16_bf16_reduction_math_sdp(earlier)
 
 
 def _held_by(function: Callable[..., Any]) -> list[tuple[str, Tensor]]:

@@ -116,7 +116,7 @@ class Interposition(TorchDispatchMode):  # type: ignore[no-untyped-call]
     ) -> Any:
         """One operation of the reference, or of its backward pass."""
         kwargs = dict(kwargs or {})
-        simpler = self._arithmetic.decomposition(func)
+        simpler = func.decompose if _is_composite(func) else self._arithmetic.decomposition(func)
         if simpler is not None:
             with self:
                 answered = simpler(*args, **kwargs)
@@ -326,6 +326,13 @@ def _reshape(func: Any, args: Any, kwargs: Any) -> Tensor:
     with torch._C._DisableTorchDispatch():
         func(*args, **kwargs)
     return tensor
+
+
+@functools.cache
+def _is_composite(func: Any) -> bool:
+    """Whether torch itself writes the operation in others, which a decomposition meets as it is."""
+    composite = torch._C.DispatchKey.CompositeImplicitAutograd
+    return bool(func.has_kernel_for_dispatch_key(composite))
 
 
 @functools.cache

@@ -11,7 +11,8 @@ The model is that of a right kernel, which need not be the reference's own seque
   logarithm has been rounded once in fp32, because kernels multiply it by log2(e) first;
 * a softmax or a normalisation is the sequence of operations that torch decomposes it into.
 
-Where fp32 products of matrices run in tf32, their operands have 10 bits.
+Where products of matrices read narrower operands than are declared, as tensor cores do, those are rounded on
+their way in.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -39,6 +40,10 @@ from bitproof.harness.references.operations import (
 from bitproof.harness.references.rounding import pick_neighbour, round_nearest, round_randomly
 from bitproof.oracles import formats
 
+# What products of matrices read: what is declared, or operands of so many bits whatever is.
+Operands = Literal["declared", "tf32", "bf16", "fp16"]
+_NARROW = {"tf32": (10, -126), "bf16": (7, -126), "fp16": (10, -14)}  # mantissa, least exponent
+
 _UNIT = 2.0**-24
 # Relative to the result, uniform: two units in the last place of fp32.
 _APPROXIMATION = 2 * 2.0**-23
@@ -51,7 +56,22 @@ def _decompositions() -> dict[Any, Callable[..., Any]]:
         getattr(torch.ops.aten, name) for name in DECOMPOSED if hasattr(torch.ops.aten, name)
     ]
     found: dict[Any, Callable[..., Any]] = dict(get_decompositions(packets))
-    return found
+    return {**found, torch.ops.aten.native_layer_norm.default: _normalise_layer}
+
+
+def _normalise_layer(
+    x: Tensor, shape: list[int], weight: Tensor | None, bias: Tensor | None, eps: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """A layer normalisation whose mean and deviation stay in fp32, where torch's own on a CPU rounds them."""
+    axes = list(range(x.dim() - len(shape), x.dim()))
+    wide = x if x.dtype == torch.float64 else x.to(torch.float32)
+    mean = wide.mean(axes, keepdim=True)
+    centred = wide - mean
+    scale = torch.rsqrt(centred.square().mean(axes, keepdim=True) + eps)
+    y = centred * scale
+    y = y if weight is None else y * weight
+    y = y if bias is None else y + bias
+    return y.to(x.dtype), mean, scale
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,10 +117,10 @@ class Nearest:
 
 @dataclass(frozen=True, kw_only=True)
 class Sampled:
-    """One sample of Monte Carlo arithmetic, from `generator`; `tf32` for fp32 products of matrices."""
+    """One sample of Monte Carlo arithmetic, from `generator`; `operands` of products of matrices."""
 
     generator: torch.Generator
-    tf32: bool = False
+    operands: Operands = "declared"
     rounds: bool = True
 
     def begin(
@@ -109,7 +129,7 @@ class Sampled:
         """Arguments that were rounded on their way in, and the deviation of an accumulated result."""
         name = name_of(func)
         if name in PRODUCTS:
-            if self.tf32 and dtype == torch.float32:
+            if self.operands != "declared":
                 args = map_leaves(self._truncate, args)
             return args, self._spread(name, args, kwargs, dtype)
         if name in SUMS and not any(leaf.is_complex() for leaf in _tensors(args)):
@@ -154,7 +174,7 @@ class Sampled:
         chance = torch.rand(
             operand.shape, dtype=torch.float64, device=operand.device, generator=self.generator
         )
-        return pick_neighbour(operand, *_TF32, chance)
+        return pick_neighbour(operand, *_NARROW[self.operands], chance)
 
     def _spread(self, name: str, args: Any, kwargs: Any, dtype: torch.dtype) -> Tensor | None:
         """How far a sum of n terms deviates: √3 standard deviations, by element; None where none is known."""
@@ -215,7 +235,6 @@ def _by_parts(
     return torch.view_as_complex(rounding(torch.view_as_real(result).contiguous(), part))
 
 
-_TF32 = (10, -126)  # bits of the mantissa, smallest normal exponent
 _PARTS = {
     torch.complex32: torch.float16,
     torch.complex64: torch.float32,

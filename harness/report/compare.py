@@ -19,6 +19,7 @@ from bitproof.harness.errors import SpecError, describe
 from bitproof.harness.lanes.base import Writer, parameters
 from bitproof.harness.outcomes import TRIED, Finding
 from bitproof.harness.references import bound_on, find_looseness
+from bitproof.harness.report import measured
 from bitproof.harness.spec import KernelSpec
 from bitproof.oracles import formats
 from bitproof.oracles.estimates import Estimate
@@ -64,6 +65,7 @@ def against_oracle(
             continue
         finding, distance = output(spec, name, got[name], expected[name], inputs)
         worst = max(worst, distance)
+        measured.note(name, distance, got[name], _numbers(expected[name]))
         findings += [finding] if finding else []
         if finding is None and widths is not None:
             widths |= _measure_width(spec, name, got[name], expected[name], inputs)

@@ -36,6 +36,15 @@ def save(path: Path, content: bytes) -> None:
         ) from error
 
 
+def append(path: Path, content: bytes) -> None:
+    """Add `content` to the end of `path`; EnvironmentUnfit where that cannot be done."""
+    try:
+        with path.open("ab") as held:
+            held.write(content)
+    except OSError as error:
+        raise EnvironmentUnfit(f"{path} cannot be written: {error.strerror or error}") from error
+
+
 @dataclass(frozen=True, kw_only=True)
 class Format:
     """What tells a file of ours from any other: the number in its field "format", and a field beside it."""

@@ -5,8 +5,10 @@ from __future__ import annotations
 import collections
 import platform
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
+from math import inf
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -19,13 +21,24 @@ PATH = Path(".bitproof") / "summary.json"
 
 
 @dataclass(frozen=True, kw_only=True)
+class Sample:
+    """A case that was compared: the numbers in it, its features, and each output's distance / bound."""
+
+    sizes: dict[str, int]
+    features: list[str]
+    distances: Mapping[str, float | None]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Entry:
     """What one check of one kernel came to: plain values only, since workers send it as such.
 
     `outcomes` and `covered` count examples; `measures` are maxima over them (worst: the largest
     distance over its bound), `counts` sums (on how many cases a control varied). `lines` and
-    `configurations` count the launches that exercised each (see `exercised`), zero where none did. An
-    infinite measure is None once it was read from a file: JSON has no infinity.
+    `configurations` count the launches that exercised each (see `exercised`), zero where none did.
+    `samples` are some of the cases, `ulps` counts elements of each output by their distance (see
+    `measured`), `turns` the cases in which each repeated run of the kernel, and of its control, differed from
+    the first. An infinite number is None once it was read from a file: JSON has no infinity.
     """
 
     kernel: str
@@ -42,6 +55,33 @@ class Entry:
     record: str | None
     lines: dict[str, int] = field(default_factory=dict)
     configurations: dict[str, int] = field(default_factory=dict)
+    samples: list[Sample] = field(default_factory=list)
+    ulps: dict[str, dict[str, int]] = field(default_factory=dict)
+    turns: dict[str, list[int]] = field(default_factory=dict)
+
+
+def receive(plain: Mapping[str, Any]) -> Entry:
+    """The entry that a worker sent, taken apart."""
+    return msgspec.convert(plain, Entry)
+
+
+# Cases of one check that a summary keeps: enough for a picture, few enough for a file of a hundred checks.
+_KEPT = 100
+_WORST = 20
+
+
+def thin(samples: Sequence[Sample]) -> list[Sample]:
+    """Those with the largest distances and, evenly spaced, some of the others, in their order."""
+    if len(samples) <= _KEPT:
+        return list(samples)
+    order = sorted(range(len(samples)), key=lambda place: -_farthest(samples[place]))
+    others = sorted(order[_WORST:])
+    step = -(-len(others) // (_KEPT - _WORST))
+    return [samples[place] for place in sorted(order[:_WORST] + others[::step])]
+
+
+def _farthest(sample: Sample) -> float:
+    return max((inf if value is None else value for value in sample.distances.values()), default=0)
 
 
 def lines(entries: Sequence[Entry]) -> list[str]:
@@ -83,6 +123,14 @@ def _kernel(kernel: str, entries: list[Entry]) -> list[str]:
     return found + [f"  {line}" for line in told]
 
 
+def find_replay(entry: Entry) -> str:
+    """The command that runs a failing case again, as its report gives it; "" where there is none."""
+    for line in reversed(entry.report.splitlines()):
+        if line.startswith("replay "):
+            return line.removeprefix("replay").strip()
+    return f"bitproof replay {entry.record}" if entry.record else ""
+
+
 def missing(entry: Entry) -> str:
     """What a check that was not demonstrated would have had to show."""
     said = (
@@ -119,6 +167,22 @@ class Summary:
     seconds: float
     versions: dict[str, str]
     entries: list[Entry]
+
+
+def merge(summaries: Sequence[Summary]) -> Summary:
+    """One summary of the machines that shared a run: all their entries, and the longest of their times."""
+    first = summaries[0]
+    lane, profile = (
+        " and ".join(dict.fromkeys(getattr(one, name) for one in summaries))
+        for name in ("lane", "profile")
+    )
+    return replace(
+        first,
+        lane=lane,
+        profile=profile,
+        seconds=max(one.seconds for one in summaries),
+        entries=[entry for one in summaries for entry in one.entries],
+    )
 
 
 def read(path: Path = PATH) -> Summary:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import collections
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,14 +16,15 @@ import torch
 from hypothesis import HealthCheck, Phase, Verbosity, given, seed, settings
 from hypothesis.errors import FlakyFailure, HypothesisException
 
+from bitproof.harness import case as cases
 from bitproof.harness import checks
 from bitproof.harness.case import Case, Inputs, Scale, build, covered
 from bitproof.harness.errors import SpecError, one_line
 from bitproof.harness.lanes.base import Lane
 from bitproof.harness.outcomes import TRIED, CheckResult, Finding, Outcome
 from bitproof.harness.report.failure import describe_layouts
-from bitproof.harness.report.summary import Entry
-from bitproof.harness.search import draws, profiles
+from bitproof.harness.report.summary import Entry, Sample, thin
+from bitproof.harness.search import draws, observing, profiles
 from bitproof.harness.search.configurations import find_missing_cases
 from bitproof.harness.search.draws import STEADY, strategy_of
 from bitproof.harness.search.far_rows import find_far_case
@@ -47,6 +48,9 @@ class SearchResult:
     counts: collections.Counter[str] = field(default_factory=collections.Counter)
     lines: collections.Counter[str] = field(default_factory=collections.Counter)
     configurations: collections.Counter[str] = field(default_factory=collections.Counter)
+    samples: list[Sample] = field(default_factory=list)
+    ulps: dict[str, collections.Counter[str]] = field(default_factory=dict)
+    turns: dict[str, list[int]] = field(default_factory=dict)
     reasons: set[str] = field(default_factory=set)
     wanted: frozenset[str] = frozenset()
     unable: str = ""
@@ -110,6 +114,30 @@ class SearchResult:
             self.undemonstrated != "" and self.undemonstrated == self.unproven
         )
 
+    def count(self, case: Case, features: Iterable[str], findings: CheckResult) -> None:
+        """Add what came of one case with these features."""
+        self.outcomes[findings.outcome] += 1
+        self.covered.update(features)
+        if findings.reason:
+            self.reasons.add(findings.reason)
+        for name, value in findings.measures.items():
+            self.measures[name] = max(value, self.measures.get(name, value))
+        self.counts.update(findings.counts)
+        self.lines.update(findings.lines)
+        self.configurations.update(findings.configurations)
+        for output, counts in findings.ulps.items():
+            self.ulps.setdefault(output, collections.Counter()).update(counts)
+        for which, flags in findings.turns.items():
+            before = self.turns.get(which, [0] * len(flags))
+            self.turns[which] = [n + flag for n, flag in zip(before, flags, strict=True)]
+        if findings.distances:
+            sample = Sample(
+                sizes=cases.measure(case),
+                features=sorted(features),
+                distances=findings.distances,
+            )
+            self.samples.append(sample)
+
     def entry(self, *, report: str = "", record: Path | None = None) -> Entry:
         """The entry of a run's summary, with the report and the record of a failure."""
         return Entry(
@@ -123,6 +151,9 @@ class SearchResult:
             counts=dict(sorted(self.counts.items())),
             lines=dict(sorted(self.lines.items())),
             configurations=dict(sorted(self.configurations.items())),
+            samples=thin(self.samples),
+            ulps={name: dict(counts) for name, counts in sorted(self.ulps.items())},
+            turns=self.turns,
             reasons=sorted(self.reasons),
             seconds=round(self.seconds, 3),
             report=report,
@@ -266,18 +297,12 @@ def search(
             if not any(shows(inputs) for shows in missing()):
                 return
         inputs, findings = execute(case)
+        features = covered(case)
+        if case.launch.layout:
+            features |= set(describe_layouts(spec, inputs))
+        observing.note(case, sorted(features), findings)
         if result.findings is None:
-            result.outcomes[findings.outcome] += 1
-            result.covered.update(covered(case))
-            if case.launch.layout:
-                result.covered.update(describe_layouts(spec, inputs))
-            if findings.reason:
-                result.reasons.add(findings.reason)
-            for name, value in findings.measures.items():
-                result.measures[name] = max(value, result.measures.get(name, value))
-            result.counts.update(findings.counts)
-            result.lines.update(findings.lines)
-            result.configurations.update(findings.configurations)
+            result.count(case, features, findings)
             if findings.outcome is Outcome.PASSED:
                 passed.append(case)
         if findings.outcome.is_defect:
@@ -286,6 +311,7 @@ def search(
             result.case, result.inputs, result.findings = case, inputs, findings
             raise _Rejected
 
+    observing.name(judge, spec.name, check)
     identity = f"{check} {spec.name}"
     # As Hypothesis' pytest plugin does for each test: examples are kept for each kernel and check apart.
     judge._hypothesis_internal_add_digest = identity.encode()  # type: ignore[attr-defined]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 HAZARDS = (
     "approximation",
+    "changed sums",
     "contraction",
     "float atomics",
     "flushed subnormals",

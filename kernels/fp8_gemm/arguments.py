@@ -24,11 +24,11 @@ class Tiling:
     (`parts` of 2) need fewer registers for what is not promoted yet. `tall` M tiles take each N tile in turn.
     """
 
-    block_m: int = 128
+    block_m: int = 64
     block_n: int = 128
     parts: int = 1
-    tall: int = 8
-    num_warps: int = 8
+    tall: int = 32
+    num_warps: int = 4
     num_stages: int = 3
 
     def __post_init__(self) -> None:

@@ -203,7 +203,7 @@ def linear_cases(draw: Any, *, powers: bool = False, scale: Scale = Scale()) -> 
     """A few tiles and K blocks, next to whole ones; larger on a card. Shrinks toward one element."""
     on_card = scale.on_card
     parts = draw(st.sampled_from((1, 2)))
-    height = draw(st.sampled_from((64, 128, 16) if on_card else (16, 32)))
+    height = draw(st.sampled_from((64, 16) if on_card else (16, 32)))
     block_m = parts * height
     most = 4 if on_card else 1
     rows = draw(st.sampled_from((1, 0, 3, height, block_m + 1, most * block_m + height + 2)))
@@ -224,7 +224,7 @@ def linear_cases(draw: Any, *, powers: bool = False, scale: Scale = Scale()) -> 
         block_m=block_m,
         parts=parts,
         seed=draw(st.integers(0, 2**16)),
-        launch=draw(launches.launches((128, 32) if on_card else (32, 128), strided=True)),
+        launch=draw(launches.launches((64, 32) if on_card else (32, 128), strided=True)),
     )
 
 
@@ -237,10 +237,10 @@ def _near_blocks(most: int) -> tuple[int, ...]:
 def vector_cases(draw: Any, *, scale: Scale = Scale()) -> VectorCase:
     """A few columns, and K blocks that splits divide or not. Shrinks toward one element."""
     most = 4 if scale.on_card else 1
-    # Three cases in four have a sum of several partial sums in many columns, so that its order shows.
+    # Three cases in four have a sum of several partial sums in forty columns, so that its order shows.
     steered = draw(st.integers(0, 3)) > 0
-    columns = (144, 300) if steered else (*_near_blocks(128 * most), 0)
-    depths = (700, 1200) if steered else (*_near_blocks(128 * (most + 2)), 300)
+    columns = (40, 60) if steered else (*_near_blocks(128 * most), 0)
+    depths = (700, 1000) if steered else (*_near_blocks(128 * (most + 2)), 300)
     return VectorCase(
         columns=draw(st.sampled_from(columns)),
         depth=draw(st.sampled_from(depths)),

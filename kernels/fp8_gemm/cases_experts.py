@@ -174,7 +174,7 @@ def align_cases(draw: Any, *, scale: Scale = Scale()) -> AlignCase:
 def experts_cases(draw: Any, *, scale: Scale = Scale()) -> ExpertsCase:
     """A few experts with a few routes; whole tiles of a tensor core on a card."""
     on_card = scale.on_card
-    block = draw(st.sampled_from((64, 16, 128) if on_card else (16, 32)))
+    block = draw(st.sampled_from((64, 16) if on_card else (16, 32)))
     sizes = (128, 256, 512) if on_card else (128, 128, 256)
     return ExpertsCase(
         routing=draw(_routings(groups=5, most=3 * block if on_card else block + 2, block=block)),

@@ -23,8 +23,12 @@ _LONG = LinearCase(
 _PARTIAL = LinearCase(
     rows=17, columns=152, depth=1000, spread=2, block_m=32, parts=2, launch=Launch(block=128)
 )
+# Tiles as a tensor core is fed fastest, in one part and in two.
+_WHOLE = LinearCase(rows=70, columns=152, depth=272, block_m=64, launch=Launch(block=128))
 OF_LINEAR = (
     _LONG,
+    _WHOLE,
+    dataclasses.replace(_WHOLE, rows=140, out="bf16", block_m=128, parts=2),
     dataclasses.replace(_LONG, decoded=True),
     _PARTIAL,
     LinearCase(rows=2, columns=3, depth=0),

@@ -55,7 +55,7 @@ def prefill(
     nothing here; weights [T, top_k] fp32. H and I are multiples of 128. `decoded` multiplies in bf16.
     ValueError: tensors that do not fit together.
     """
-    tiling = tiling or Tiling(block_m=64, num_warps=4, num_stages=4)
+    tiling = tiling or Tiling()
     if tiling.parts != 1:
         raise ValueError(f"parts must be 1 for experts, it is {tiling.parts}")
     if hidden.dim() != 2 or w2.dim() != 3 or choices.dim() != 2:

@@ -56,7 +56,7 @@ _linear = partial(
         invariances.other_tiles(),
     ),
     must_not_recompile=invariances.resized_rows,
-    launches={"cuda": 400, "interpreter": 28},
+    launches={"cuda": 96, "interpreter": 28},
     lowering=ON_GRID,
 )
 
@@ -98,7 +98,7 @@ SPLIT_K_LINEAR = KernelSpec(
     capturable=True,
     strided=frozenset({"b"}),
     layouts={"b": ("expanded",)},
-    launches={"cuda": 400, "interpreter": 48},
+    launches={"cuda": 160, "interpreter": 32},
     lowering=ON_GRID,
 )
 
@@ -116,7 +116,7 @@ ALIGN_TOKENS = KernelSpec(
     reproducible=Bitwise(shown_by=faults_experts.STALE_PADDING),
     invariances=(invariances.expert_unchosen(),),
     capturable=True,
-    launches={"cuda": 400, "interpreter": 48},
+    launches={"cuda": 160, "interpreter": 48},
     lowering=ON_GRID,
 )
 
@@ -144,6 +144,6 @@ MOE_PREFILL = KernelSpec(
     capturable=True,
     strided=frozenset({"hidden"}),
     layouts={"hidden": ("expanded",)},
-    launches={"cuda": 200, "interpreter": 16},
+    launches={"cuda": 80, "interpreter": 16},
     lowering=ON_GRID,
 )

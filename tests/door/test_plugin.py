@@ -248,6 +248,15 @@ def test_kernels_are_parametrised_in_sorted_order(run: Run) -> None:
     assert ids == ["alpha]", "zeta]"]
 
 
+def test_machines_share_out_a_run(run: Run) -> None:
+    """Each judges its shard, and together they judge everything once."""
+    judged = []
+    for shard in ("1/2", "2/2"):
+        assert run(SEVERAL, "--shard", shard).ret == 0
+        judged += [(entry["kernel"], entry["check"]) for entry in _summary()["entries"]]
+    assert len(judged) == len(set(judged)) == 12
+
+
 def test_options_widen_and_narrow_a_run(run: Run) -> None:
     """Examples and runs are as many as asked."""
     result = run(RIGHT, "--max-examples", "7", "--runs", "3")
@@ -267,6 +276,10 @@ def test_options_widen_and_narrow_a_run(run: Run) -> None:
         (
             ["--hypothesis-profile", "quick"],
             "ERROR: --hypothesis-profile quick: choose one of bitproof, bitproof-ci, bitproof-nightly",
+        ),
+        (
+            ["--shard", "3/2"],
+            "ERROR: --shard must be K/N with K from 1 to N, such as 1/4, got '3/2'",
         ),
         (["--kernel", "other"], "ERROR: unknown kernel 'other': there are right"),
         (
@@ -517,50 +530,6 @@ def test_runs_that_concern_the_plugin(
         getoption=lambda name: options.get(name),
     )
     assert plugin.concerned(config) is concerned
-
-
-@pytest.mark.parametrize(
-    ("allowed", "cards", "workers"),
-    [
-        (None, 4, {"gw0": "0", "gw1": "1", "gw3": "3", "gw5": "1"}),
-        ("1", 1, {"gw0": "1", "gw7": "1"}),
-        ("2, 5", 2, {"gw0": "2", "gw1": "5", "gw2": "2"}),
-        ("GPU-abc,GPU-def", 2, {"gw1": "GPU-def"}),
-    ],
-)
-def test_workers_stay_inside_the_callers_cards(
-    environment: pytest.MonkeyPatch, allowed: str | None, cards: int, workers: dict[str, str]
-) -> None:
-    """One card each, round robin over those that the caller may use; also after a restart."""
-    environment.setattr(lanes, "gpus", lambda: cards)
-    for worker, card in workers.items():
-        environment.delenv("BITPROOF_DEVICES", raising=False)
-        if allowed is not None:
-            environment.setenv("CUDA_VISIBLE_DEVICES", allowed)
-        for _ in range(2):
-            suite.separate(worker)
-            assert os.environ["CUDA_VISIBLE_DEVICES"] == card
-        if allowed is None:
-            environment.delenv("CUDA_VISIBLE_DEVICES")
-
-
-def test_processes_compile_into_caches_of_their_own(
-    environment: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """A worker never shares a cache, a lone process keeps the caller's."""
-    environment.chdir(tmp_path)
-    environment.setattr(lanes, "gpus", lambda: 0)
-    environment.delenv("TRITON_CACHE_DIR", raising=False)
-    seen = []
-    for worker in ("", "gw0", "gw1"):
-        suite.separate(worker)
-        seen.append(Path(os.environ["TRITON_CACHE_DIR"]))
-        assert seen[-1].is_absolute()
-    assert len(set(seen)) == 3
-    environment.setenv("TRITON_CACHE_DIR", "/theirs")
-    suite.separate("")
-    assert os.environ["TRITON_CACHE_DIR"] == "/theirs"
-    assert "CUDA_VISIBLE_DEVICES" not in os.environ
 
 
 @pytest.mark.parametrize(

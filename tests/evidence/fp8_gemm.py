@@ -16,22 +16,25 @@ import argparse
 import sys
 from typing import Any
 
-import numpy as np
-import torch
-from hypothesis import HealthCheck, given, settings
-
 from bitproof.harness import lanes
-from bitproof.harness.bounds.norms import scaled_max
-from bitproof.harness.case import Inputs, Launch, Scale, build
-from bitproof.harness.lanes.base import Lane, LaunchFailed, Variation, parameters
-from bitproof.harness.report import compare
-from bitproof.harness.spec import KernelSpec
-from bitproof.harness.subjects.discovery import find
-from bitproof.harness.subjects.planting import plant
-from bitproof.kernels.fp8_gemm.cases import LinearCase
-from bitproof.oracles import formats
-from bitproof.oracles.fp8_gemm import bits
-from bitproof.oracles.tensor_cores import SM_90
+
+lanes.choose()
+
+import numpy as np  # noqa: E402
+import torch  # noqa: E402
+from hypothesis import HealthCheck, given, settings  # noqa: E402
+
+from bitproof.harness.bounds.norms import scaled_max  # noqa: E402
+from bitproof.harness.case import Inputs, Launch, Scale, build  # noqa: E402
+from bitproof.harness.lanes.base import Lane, LaunchFailed, Variation, parameters  # noqa: E402
+from bitproof.harness.report import compare  # noqa: E402
+from bitproof.harness.spec import KernelSpec  # noqa: E402
+from bitproof.harness.subjects.discovery import find  # noqa: E402
+from bitproof.harness.subjects.planting import plant  # noqa: E402
+from bitproof.kernels.fp8_gemm.cases import LinearCase  # noqa: E402
+from bitproof.oracles import formats  # noqa: E402
+from bitproof.oracles.fp8_gemm import bits  # noqa: E402
+from bitproof.oracles.tensor_cores import SM_90  # noqa: E402
 
 PRODUCTS = ("block_scaled_linear", "power_of_two_linear", "split_k_linear", "moe_prefill")
 THRESHOLD = scaled_max(1e-2, because="the threshold of published tests")
@@ -160,7 +163,6 @@ def main() -> int:
     parser.add_argument("--cases", type=int, default=0)
     parser.add_argument("--faults", type=int, default=0)
     options = parser.parse_args()
-    lanes.choose()
     lane = lanes.present()
     failed = False
     print(f"lane {lane.name}, torch {torch.__version__}")

@@ -104,6 +104,17 @@ def test_a_scale_moves_along():
     assert _holds(relation, lambda x, scale: {"y": x}, x=X, scale=scale) is False
 
 
+def test_widening_outside_is_widening_inside():
+    """In an elementwise kernel it is, in one that asks for the type of its input it is not."""
+    relation = invariances.widened(["x"], ["y"], torch.float32)
+    narrow = X.to(torch.bfloat16)
+    assert _holds(relation, lambda x: {"y": x.float() * 3}, x=narrow) is True
+    assert _holds(relation, lambda x: {"y": x.float() + x.element_size()}, x=narrow) is False
+    assert _holds(relation, lambda x: {"y": x.float()}, x=X) is None
+    half = invariances.widened(["x"], ["y"], torch.float16)
+    assert _holds(half, lambda x: {"y": x.half()}, x=narrow) is None
+
+
 def test_sorting_the_input_sorts_the_output():
     """-0 comes before +0; a function that falls somewhere is seen."""
     relation = invariances.monotone("x", "y")

@@ -96,7 +96,7 @@ def tell_arguments(named: dict[str, Any]) -> None:
     """Mark the integers that a launcher passes: they grow with its tensors, as no constant does."""
     for value in named.values():
         handle = getattr(value, "handle", None)
-        if _is_integer(handle):
+        if handle is not None and _is_integer(handle):
             handle.extent = Extent(_magnitude(handle))
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from bitproof.harness.lowering.readers.code import Code, Instruction, Where
 from bitproof.harness.lowering.rules.evidence import Evidence, Subject
+from bitproof.harness.lowering.rules.summing import FALLS_SHORT
 
 _SUMS = re.compile(
     r"(atom|red)\..*\badd(\.noftz)?(\.v\d)?\.(f16|bf16|f32|f64|f16x2|bf16x2)$"
@@ -116,7 +117,7 @@ def products(subject: Subject) -> Iterator[Evidence]:
             yield Evidence(
                 where=core.where,
                 instruction=core.opcode,
-                detail='products of fp8 are summed with about 14 bits (declare "fp8 sums")',
+                detail=f'products of fp8 are summed in 14 bits: {FALLS_SHORT} (declare "fp8 sums")',
                 outputs=subject.reached(core) or subject.every,
             )
 

@@ -6,22 +6,26 @@ shows it and one that does not.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from bitproof.harness.lowering.rules import computing, converting
+from bitproof.harness.lowering.rules import computing, converting, summing
 from bitproof.harness.lowering.rules.evidence import Evidence, Subject
 from bitproof.harness.targets.hazards import HAZARDS
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rule:
-    """One hazard. `explanation` is a sentence, `link` where it is documented or was reported."""
+    """One hazard. `explanation` is a sentence, `link` where it is documented or was reported.
+
+    `find` looks at one specialisation; `compare`, where there is one, at all those of a function together.
+    """
 
     name: str
     explanation: str
     link: str
-    find: Callable[[Subject], Iterator[Evidence]]
+    find: Callable[[Subject], Iterator[Evidence]] | None = None
+    compare: Callable[[Sequence[Subject]], Iterator[tuple[int, Evidence]]] | None = None
 
 
 _CVT = "https://docs.nvidia.com/cuda/parallel-thread-execution/#data-movement-and-conversion-instructions-cvt"
@@ -35,6 +39,13 @@ RULES: tuple[Rule, ...] = (
         "ulp or two, so that an output which must have exact bits may not have them.",
         link=f"{_FLOATS}-div",
         find=computing.approximations,
+    ),
+    Rule(
+        name="changed sums",
+        explanation="A product is summed otherwise in one specialisation than in another, so that a tile or "
+        "a number of warps changes its bits.",
+        link="https://arxiv.org/abs/2511.10909",
+        compare=summing.find_changes,
     ),
     Rule(
         name="contraction",
@@ -126,5 +137,12 @@ assert tuple(rule.name for rule in RULES) == HAZARDS
 def find(subject: Subject) -> Iterator[tuple[str, Evidence]]:
     """Every hazard in one compiled kernel, by name."""
     for rule in RULES:
-        for evidence in rule.find(subject):
+        for evidence in rule.find(subject) if rule.find else ():
             yield rule.name, evidence
+
+
+def find_across(subjects: Sequence[Subject]) -> Iterator[tuple[str, int, Evidence]]:
+    """Every hazard, by name, that specialisations of one function show together; the number is of one."""
+    for rule in RULES:
+        for number, evidence in rule.compare(subjects) if rule.compare else ():
+            yield rule.name, number, evidence

@@ -37,7 +37,7 @@ class Local:
 def bench_of(candidate: str, reference: str) -> Iterator[Bench]:
     """The bench of a candidate in a file beside this one."""
     lane = lanes.present()
-    problem = make_problem(str(HERE / reference), lane.device, tf32=False)
+    problem = make_problem(str(HERE / reference), lane.device)
     process = Local(str(HERE / candidate))
     remote = Remote(process.candidate, problem, process)
     process.setup = str(remote.setup)

@@ -14,7 +14,7 @@ NORMALISE = ("normalise_candidates.py", "normalise_reference.py")
 def test_a_right_candidate_is_accepted() -> None:
     """All trials hold, and what they say names numbers."""
     with bench_of(*NORMALISE) as bench:
-        evidence = tried(bench)
+        evidence = tried(bench, seconds=1.0)
     told = {one.trial: one.sentence for one in evidence}
     verdict = Verdict(evidence=tuple(evidence), receipt={})
     assert verdict.word == "accepted", told

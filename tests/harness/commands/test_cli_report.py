@@ -120,3 +120,30 @@ def test_report_refuses_what_is_no_summary(bitproof: Bitproof, tmp_path: Path) -
     refused(bitproof("report"), "is a damaged summary")
     summary(tmp_path, ENTRY, versions=3)
     refused(bitproof("report"), "is a damaged summary")
+
+
+def test_summaries_of_several_machines_are_one_report(bitproof: Bitproof, tmp_path: Path) -> None:
+    """Their checks together, and what changed since the run before."""
+    for name, entry in (("one", ENTRY), ("two", {**ENTRY, "check": "memory", "outcome": "failed"})):
+        (tmp_path / name).mkdir()
+        summary(tmp_path / name, entry, seconds=5.0)
+    paths = [f"{name}/.bitproof/summary.json" for name in ("one", "two")]
+    (tmp_path / "old").mkdir()
+    before = str(summary(tmp_path / "old", ENTRY, {**ENTRY, "check": "memory"}))
+    result = bitproof("report", *paths, "--before", before)
+    assert result.exit_code == 1
+    assert result.stdout.splitlines()[0] == "fell short: 1 passed, 1 failed"
+    assert "new: scale_add memory: failed, it was passed before" in result.stdout
+    assert "interpreter  profile bitproof  5.0 s" in result.stdout
+
+
+def test_report_writes_a_page_and_a_jobs_summary(bitproof: Bitproof, tmp_path: Path) -> None:
+    """The page anew, Markdown at the end of what others wrote; one sentence where they cannot be."""
+    summary(tmp_path, ENTRY)
+    (tmp_path / "job.md").write_text("others\n")
+    assert bitproof("report", "--html", "out/page.html", "--markdown", "job.md").exit_code == 0
+    assert "held: 1 passed" in (tmp_path / "out" / "page.html").read_text()
+    assert (tmp_path / "job.md").read_text().startswith("others\n## bitproof held: 1 passed\n")
+    result = bitproof("report", "--markdown", "no/job.md")
+    assert result.exit_code == 2
+    assert "no/job.md cannot be written: No such file or directory" in result.stderr

@@ -149,9 +149,27 @@ def _adds_tuned(x, w, y, BLOCK: tl.constexpr):
 
 
 @triton.jit
+def _multiplies_tiles(x, w, y, HEIGHT: tl.constexpr):
+    i = tl.arange(0, HEIGHT)[:, None] * 64 + tl.arange(0, 64)[None, :]
+    j = tl.arange(0, 64)[:, None] * 64 + tl.arange(0, 64)[None, :]
+    tl.store(y + i, tl.dot(tl.load(x + i), tl.load(w + j)))
+
+
+@triton.jit
 def _multiplies_large_matrices(x, w, y, SIDE: tl.constexpr):
     i = tl.arange(0, SIDE)[:, None] * SIDE + tl.arange(0, SIDE)[None, :]
     tl.store(y + i, tl.dot(tl.load(x + i), tl.load(w + i)))
+
+
+def _fp8_tiles(
+    tensors: Mapping[str, Tensor], params: Mapping[str, Any], *, heights: tuple[int, ...]
+) -> dict[str, Tensor]:
+    """y [64, 64] from a tile of each height, of e4m3 operands."""
+    y = torch.empty((64, 64), device=tensors["a"].device)
+    for height in heights:
+        x, w = (torch.zeros((64, 64), dtype=_E4M3, device=y.device) for _ in range(2))
+        _multiplies_tiles[(1,)](x, w, y, HEIGHT=height)
+    return {"y": y}
 
 
 def _vector(
@@ -290,6 +308,8 @@ SPECS = (
         partial(_matrix, precision="tf32"),
         lowering=Lowering(products=("tf32",)),
     ),
+    _spec("multiplies_fp8_in_two_tiles", partial(_fp8_tiles, heights=(16, 64))),
+    _spec("multiplies_fp8_in_one_tile", partial(_fp8_tiles, heights=(64,))),
     _of("fp32_to_e4m3_by_way_of_fp16", _converts_by_way_of_fp16, _E4M3),
     _of("fp32_to_e4m3", _converts, _E4M3),
     _of("fp32_to_e5m2", _converts, _E5M2),
@@ -321,6 +341,7 @@ PAIRS = (
     ("approximation", "sm_90", "takes_logarithms", "adds"),
     ("approximation", "sm_90", "divides", "divides_within_ulps"),
     ("approximation", "gfx942", "takes_logarithms", "divides"),
+    ("changed sums", "sm_90", "multiplies_fp8_in_two_tiles", "multiplies_fp8_in_one_tile"),
     ("contraction", "sm_90", "multiplies_and_adds", "asks_for_fma"),
     ("contraction", "gfx942", "multiplies_and_adds", "asks_for_fma"),
     ("float atomics", "sm_90", "sums_atomically", "counts_atomically"),
@@ -335,6 +356,7 @@ PAIRS = (
     ("reduced products", "sm_90", "multiplies_in_tf32", "multiplies_in_fp32"),
     ("reduced products", "sm_90", "multiplies_in_tf32", "multiplies_in_declared_tf32"),
     ("reduced products", "gfx942", "multiplies_in_tf32", "multiplies_in_fp32"),
+    ("reduced products", "sm_90", "multiplies_fp8_in_one_tile", "multiplies_in_fp32"),
     ("rounding twice", "sm_90", "fp32_to_e4m3_by_way_of_fp16", "fp32_to_e4m3"),
     ("uninitialised store", "sm_90", "stores_what_it_never_wrote", "adds"),
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from bitproof.harness.bounds import all_of
 from bitproof.harness.bounds.norms import relative_rms
 from bitproof.harness.case import Inputs
 from bitproof.harness.errors import SpecError
-from bitproof.harness.references import Reference, find_looseness, make_bound, make_oracle
+from bitproof.harness.references import Operands, Reference, find_looseness, make_bound, make_oracle
 from bitproof.harness.references.sampling import Sampled
 from bitproof.harness.report import compare
 from bitproof.oracles import formats
@@ -54,6 +55,25 @@ def test_right_kernels_are_inside(name: str) -> None:
                 at = bound.at(output, tensors, {})
                 judgement = at.judge(formats.to_numpy(got), exact[output].numpy())
                 assert judgement is None or not judgement.bad.any(), (kernel, family, dtype, output)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(OPERATIONS))
+def test_no_right_kernel_is_called_wrong(name: str) -> None:
+    """Four seeds of every family in every type: some 4000 cases and kernels of all operations together."""
+    operation = OPERATIONS[name]
+    oracle, bound = make_oracle(operation.reference), make_bound(operation.reference)
+    wrong = []
+    for dtype, family, seed in itertools.product(operation.dtypes, FAMILIES, range(100, 104)):
+        tensors = make_inputs(operation, family, seed, dtype)
+        exact = oracle(tensors, {})
+        for kernel, outputs in right_kernels(operation, tensors, exact):
+            for output, got in outputs.items():
+                at = bound.at(output, tensors, {})
+                judgement = at.judge(formats.to_numpy(got), exact[output].numpy())
+                if judgement is not None and judgement.bad.any():
+                    wrong.append((kernel, output, dtype, family, seed, judgement.ratio))
+    assert wrong == []
 
 
 def test_accumulation_in_half_precision_is_outside() -> None:
@@ -211,8 +231,11 @@ def test_products_may_run_in_tf32_only_where_that_is_said() -> None:
     tensors = {"x": x, "w": w}
     expected = make_oracle(reference)(tensors, {})["output"].numpy()
     bad = []
-    for tf32 in (False, True):
-        judged = make_bound(reference, tf32=tf32).at("output", tensors, {}).judge(got, expected)
+    narrow: tuple[Operands, ...] = ("declared", "tf32")
+    for operands in narrow:
+        judged = (
+            make_bound(reference, operands=operands).at("output", tensors, {}).judge(got, expected)
+        )
         assert judged is not None
         bad.append(bool(judged.bad.any()))
     assert bad == [True, False]

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
+from collections.abc import Mapping
+from typing import Any
 
 import pytest
 import torch
+import triton
+import triton.language as tl
+from torch import Tensor
 
 from bitproof.harness import checks
 from bitproof.harness.case import build
 from bitproof.harness.compiling import compiler
+from bitproof.harness.invariances import widened
 from bitproof.harness.lanes.base import Variation
 from bitproof.harness.lanes.interpreter.lane import InterpreterLane
 from bitproof.harness.outcomes import Outcome
@@ -86,6 +93,35 @@ def test_another_target_gives_other_bits_and_its_lane_says_so() -> None:
     assert told["lane"] == "interpreter:sm_89"
     assert "not confirmed by a card" in told["products"]
     assert "products" not in InterpreterLane().versions()
+
+
+@triton.jit
+def widen_and_multiply(a, b, c, ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr):
+    """c = a @ b^T of operands converted to fp16."""
+    m, n, k = tl.arange(0, ROWS), tl.arange(0, COLUMNS), tl.arange(0, DEPTH)
+    x = tl.load(a + m[:, None] * DEPTH + k[None, :]).to(tl.float16)
+    y = tl.load(b + n[None, :] * DEPTH + k[:, None]).to(tl.float16)
+    tl.store(c + m[:, None] * COLUMNS + n[None, :], tl.dot(x, y))
+
+
+def _widen(tensors: Mapping[str, Tensor], _params: Mapping[str, Any]) -> dict[str, Tensor]:
+    a, b = tensors["a"], tensors["b"]
+    c = torch.empty(len(a), len(b))
+    widen_and_multiply[(1,)](a, b, c, len(a), len(b), a.shape[1], num_warps=4)
+    return {"c": c}
+
+
+@pytest.mark.parametrize(("rows", "holds"), [(64, True), (16, False)])
+def test_widening_outside_shows_in_the_order_of_k(rows: int, holds: bool) -> None:
+    """A tile of 64 rows takes k in order; mma.sync takes fp8 loads, widened, in another order than fp16's."""
+    relation = widened(["a", "b"], ["c"], torch.float16)
+    spec = dataclasses.replace(gemm.SPEC, run=_widen, invariances=(relation,))
+    inputs = build(GemmCase(rows=rows), CPU)
+    # Products of many magnitudes: sums of a few equal ones would be exact in any order.
+    values = {name: x.float() ** 5 * 256 for name, x in inputs.tensors.items()}
+    inputs = inputs.replace(**{name: x.to(torch.float8_e4m3fn) for name, x in values.items()})
+    result = checks.run("invariances", spec, inputs, InterpreterLane())
+    assert result.outcome is (Outcome.PASSED if holds else Outcome.FAILED)
 
 
 def _call(case: GemmCase) -> tuple[dict[str, torch.Tensor], dict[str, object]]:

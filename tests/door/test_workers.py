@@ -1,0 +1,134 @@
+"""What each process of a run gets of the machine, and which tests each machine of several."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from xdist.dsession import get_default_max_worker_restart
+
+from bitproof import workers
+from bitproof.harness import lanes
+from bitproof.harness.errors import UsageError
+
+ENVIRONMENT = (
+    "BITPROOF_DEVICES",
+    "CUDA_VISIBLE_DEVICES",
+    "OMP_NUM_THREADS",
+    "PYTORCH_ALLOC_CONF",
+    "PYTORCH_CUDA_ALLOC_CONF",
+    "TRITON_CACHE_DIR",
+)
+
+
+@pytest.fixture
+def environment(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """What `separate` sets is undone, and nothing of it is set before."""
+    for name in ENVIRONMENT:
+        monkeypatch.setenv(name, "to be restored")
+        monkeypatch.delenv(name)
+    return monkeypatch
+
+
+@pytest.mark.parametrize(
+    ("allowed", "cards", "expected"),
+    [
+        (None, 4, {"gw0": "0", "gw1": "1", "gw3": "3", "gw5": "1"}),
+        ("1", 1, {"gw0": "1", "gw7": "1"}),
+        ("2, 5", 2, {"gw0": "2", "gw1": "5", "gw2": "2"}),
+        ("GPU-abc,GPU-def", 2, {"gw1": "GPU-def"}),
+    ],
+)
+def test_workers_stay_inside_the_callers_cards(
+    environment: pytest.MonkeyPatch, allowed: str | None, cards: int, expected: dict[str, str]
+) -> None:
+    """One card each, round robin over those that the caller may use; also after a restart."""
+    environment.setattr(lanes, "gpus", lambda: cards)
+    for worker, card in expected.items():
+        environment.delenv("BITPROOF_DEVICES", raising=False)
+        if allowed is not None:
+            environment.setenv("CUDA_VISIBLE_DEVICES", allowed)
+        for _ in range(2):
+            workers.separate(worker)
+            assert os.environ["CUDA_VISIBLE_DEVICES"] == card
+        if allowed is None:
+            environment.delenv("CUDA_VISIBLE_DEVICES")
+
+
+def test_processes_compile_into_caches_of_their_own(
+    environment: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A worker never shares a cache, a lone process keeps the caller's."""
+    environment.chdir(tmp_path)
+    environment.setattr(lanes, "gpus", lambda: 0)
+    environment.delenv("TRITON_CACHE_DIR", raising=False)
+    seen = []
+    for worker in ("", "gw0", "gw1"):
+        workers.separate(worker)
+        seen.append(Path(os.environ["TRITON_CACHE_DIR"]))
+        assert seen[-1].is_absolute()
+    assert len(set(seen)) == 3
+    environment.setenv("TRITON_CACHE_DIR", "/theirs")
+    workers.separate("")
+    assert os.environ["TRITON_CACHE_DIR"] == "/theirs"
+    assert "CUDA_VISIBLE_DEVICES" not in os.environ
+
+
+@pytest.mark.parametrize(
+    ("cards", "processes", "share"),
+    [(1, 8, "0.1125"), (4, 8, "0.4500"), (3, 8, "0.3000"), (8, 8, None), (1, 1, None)],
+)
+def test_workers_share_the_memory_of_a_card(
+    environment: pytest.MonkeyPatch, cards: int, processes: int, share: str | None
+) -> None:
+    """So that none starves the others; a worker with a card of its own has all of it."""
+    environment.setattr(lanes, "gpus", lambda: cards)
+    workers.separate("gw0", processes)
+    told = os.environ.get("PYTORCH_ALLOC_CONF")
+    assert told == (f"per_process_memory_fraction:{share}" if share else None)
+
+
+def test_what_the_caller_set_stays(environment: pytest.MonkeyPatch) -> None:
+    """Threads and the allocator's settings, under either of its names; else a worker has one thread."""
+    environment.setattr(lanes, "gpus", lambda: 1)
+    workers.separate("gw0", 2)
+    assert os.environ["OMP_NUM_THREADS"] == "1"
+    for name in ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"):
+        environment.delenv("PYTORCH_ALLOC_CONF", raising=False)
+        environment.setenv(name, "expandable_segments:True")
+        environment.setenv("OMP_NUM_THREADS", "3")
+        workers.separate("gw1", 2)
+        assert os.environ[name] == "expandable_segments:True"
+        assert os.environ["OMP_NUM_THREADS"] == "3"
+        environment.delenv(name)
+        assert "PYTORCH_ALLOC_CONF" not in os.environ
+
+
+@pytest.mark.parametrize(("said", "restarts"), [(None, 1_000_000), ("3", 3)])
+def test_dying_workers_are_replaced_for_ever(said: str | None, restarts: int) -> None:
+    """Unless the caller says how many are."""
+    config = SimpleNamespace(option=SimpleNamespace(maxworkerrestart=said, numprocesses=2))
+    workers.outlive_crashes(config)
+    assert get_default_max_worker_restart(config) == restarts
+    workers.outlive_crashes(SimpleNamespace(option=SimpleNamespace()))  # without pytest-xdist
+
+
+@given(st.lists(st.integers(), max_size=30), st.integers(1, 9))
+def test_shards_share_out_every_test_once(items: list[int], total: int) -> None:
+    """Evenly, whatever their number."""
+    shards = [workers.share_out(items, f"{number}/{total}") for number in range(1, total + 1)]
+    assert sorted(item for ours, _ in shards for item in ours) == sorted(items)
+    assert all(sorted(ours + others) == sorted(items) for ours, others in shards)
+    sizes = [len(ours) for ours, _ in shards]
+    assert max(sizes) - min(sizes) <= 1
+
+
+@pytest.mark.parametrize("shard", ["0/2", "3/2", "1", "1/0", "a/b", "-1/2", ""])
+def test_what_is_no_shard_is_one_sentence(shard: str) -> None:
+    """It says what is."""
+    with pytest.raises(UsageError, match="--shard must be K/N with K from 1 to N, such as 1/4"):
+        workers.share_out((), shard)
