@@ -16,7 +16,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -68,14 +68,21 @@ class Schema:
 
 
 def load(
-    path: Path, spec: KernelSpec, device: torch.device, params: Mapping[str, Any]
+    path: Path,
+    spec: KernelSpec,
+    device: torch.device,
+    params: Mapping[str, Any],
+    renamed: Mapping[str, str] | None = None,
 ) -> tuple[Inputs, Captured]:
     """The tensors in the safetensors file at `path` as inputs of `spec`, and what a record says of them.
+
+    `renamed` gives the spec's names of tensors by those in the file.
 
     `params` overrides parameters of the simplest case by name, `{"launch": {...}}` fields of its launch.
     Raises UsageError naming the tensor or parameter that does not fit and what would.
     """
-    tensors, strides = _read(path)
+    names = dict(renamed or {})
+    tensors, strides = _rename(path, names, *_read(path))
     like = schema(spec)
     _hold(tensors, like, f"{path} does not fit kernel {spec.name!r}")
     plain = _params(params, like, spec)
@@ -95,7 +102,63 @@ def load(
     except _UNFIT as error:
         said = one_line(error) or type(error).__name__
         raise UsageError(f"{path} does not fit kernel {spec.name!r}: {said}") from error
-    return inputs, Captured(path=str(path.resolve()), sha256=digest(path), params=plain)
+    return inputs, Captured(
+        path=str(path.resolve()), sha256=digest(path), params=plain, renamed=names
+    )
+
+
+def parse_renames(given: Sequence[str]) -> dict[str, str]:
+    """The spec's names by those in the file, from texts "file=spec"; UsageError for another text."""
+    renamed = {}
+    for text in given:
+        theirs, equals, ours = text.partition("=")
+        if not equals or not theirs or not ours:
+            raise UsageError(f"--rename must be FILE_NAME=SPEC_NAME, got {text!r}")
+        renamed[theirs] = ours
+    return renamed
+
+
+def present_in(path: Path, renamed: Mapping[str, str]) -> dict[str, str]:
+    """Those of `renamed` that are about tensors in the file at `path`: others may be about outputs."""
+    tensors, _ = _read(path)
+    return {theirs: ours for theirs, ours in renamed.items() if theirs in tensors}
+
+
+def _rename(
+    path: Path, renamed: Mapping[str, str], tensors: dict[str, Tensor], strides: dict[str, str]
+) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """Both with the spec's names; UsageError for a name that the file has not, or would have twice."""
+    for theirs, ours in renamed.items():
+        if theirs not in tensors:
+            raise UsageError(f"{path} has no tensor {theirs!r} to rename, only {_listed(tensors)}")
+        if ours in tensors and ours not in renamed:
+            raise UsageError(
+                f"{path} has a tensor {ours!r} already: {theirs!r} cannot have its name"
+            )
+    return (
+        {renamed.get(name, name): tensor for name, tensor in tensors.items()},
+        {renamed.get(name, name): told for name, told in strides.items()},
+    )
+
+
+def load_outputs(
+    path: Path, spec: KernelSpec, device: torch.device, renamed: Mapping[str, str] | None = None
+) -> dict[str, Tensor]:
+    """The outputs of a call in the safetensors file at `path`; UsageError for one that the spec has not.
+
+    A file that holds inputs as well is fine where outputs have names of their own.
+    """
+    tensors, strides = _read(path)
+    known = {theirs: ours for theirs, ours in (renamed or {}).items() if theirs in tensors}
+    tensors, _ = _rename(path, known, tensors, strides)
+    found = {name: tensor.to(device) for name, tensor in tensors.items() if name in spec.bounds}
+    missing = sorted(set(spec.bounds) - set(found))
+    if not found:
+        raise UsageError(
+            f"{path} has no output of kernel {spec.name!r}: it has {_listed(tensors)}, the outputs are "
+            f"{_listed(missing)}"
+        )
+    return found
 
 
 def object_of(params: str | None) -> dict[str, Any]:
@@ -121,7 +184,7 @@ def restore(captured: Captured, spec: KernelSpec, device: torch.device, *, besid
         raise UsageError(
             f"{path} is not the file that was recorded (its SHA-256 differs): put that file back"
         )
-    return load(path, spec, device, captured.params)[0]
+    return load(path, spec, device, captured.params, captured.renamed)[0]
 
 
 def _is_file(path: Path) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import dataclasses
 import os
 import time
 from collections.abc import Mapping, Sequence
@@ -19,8 +20,8 @@ from bitproof.harness.commands.screen import progress
 from bitproof.harness.commands.subject import exit_status
 from bitproof.harness.errors import EnvironmentUnfit, UsageError
 from bitproof.harness.lanes.base import Lane
-from bitproof.harness.outcomes import CheckResult, Outcome
-from bitproof.harness.report import failure, records, summary
+from bitproof.harness.outcomes import CheckResult, Outcome, judged
+from bitproof.harness.report import compare, failure, records, summary
 from bitproof.harness.report.records import Captured
 from bitproof.harness.search import falsify, journal, profiles
 from bitproof.harness.search.falsify import SearchResult
@@ -41,6 +42,8 @@ def run(
     runs: int | None,
     ranks: str | None = None,
     tensors: Path | None,
+    outputs: Path | None,
+    renames: Sequence[str] = (),
     params: str | None,
     fault: str | None,
     lane: str | None,
@@ -51,6 +54,9 @@ def run(
     Without `kernels` all of `specs` are checked. The status says whether every kernel holds; with a planted
     fault, whether the fault was caught.
     """
+    renamed = captured.parse_renames(renames)
+    if renamed and tensors is None:
+        raise UsageError("--rename is for captured tensors: give --tensors FILE as well")
     if params is not None and tensors is None:
         raise UsageError("--params is for captured tensors: give --tensors FILE as well")
     for name, limit in (("--max-examples", max_examples), ("--seconds", seconds)):
@@ -58,6 +64,11 @@ def run(
             raise UsageError(f"{name} is for drawn cases: captured tensors are one case")
     if ranks is not None and tensors is not None:
         raise UsageError("--ranks is for drawn cases: of captured tensors --params says it")
+    if outputs is not None and (tensors is None or chosen or fault is not None):
+        raise UsageError(
+            "--outputs is for what a call gave whose inputs --tensors names: nothing is launched, so that "
+            "no check is chosen and no fault planted"
+        )
     if not kernels and not specs:
         raise UsageError("name the kernels to check, or with --spec where to take all of them from")
     lanes.choose(lane)
@@ -73,11 +84,38 @@ def run(
         inputs, source = None, None
         if tensors is not None:
             plain = captured.object_of(params)
-            inputs, source = captured.load(tensors, subject.spec, lanes.present().device, plain)
+            device = lanes.present().device
+            own = renamed if outputs is None else captured.present_in(tensors, renamed)
+            inputs, source = captured.load(tensors, subject.spec, device, plain, own)
+        if outputs is not None and inputs is not None:
+            statuses.append(_judge_outputs(subject, outputs, inputs, renamed))
+            continue
         statuses.append(
             _run_one(subject, names, inputs, source, (max_examples, seconds, hang_limit))
         )
     return _worst(statuses)
+
+
+def _judge_outputs(found: FoundSpec, path: Path, inputs: Inputs, renamed: Mapping[str, str]) -> int:
+    """Compare outputs that were captured beside their inputs with the oracle; the status says if they hold.
+
+    So it is told which side of a disagreement is wrong, without running either. Outputs that the file lacks
+    are not judged, and named.
+    """
+    given = captured.load_outputs(path, found.spec, lanes.present().device, renamed)
+    told = {name: bound for name, bound in found.spec.bounds.items() if name in given}
+    partial = dataclasses.replace(found.spec, bounds=told)
+    findings, worst = compare.against_oracle(partial, given, inputs)
+    click.echo(f"{found.spec.name}: captured outputs {', '.join(sorted(given))} against the oracle")
+    left = sorted(set(found.spec.bounds) - set(given) - found.spec.left_out(inputs.params))
+    if left:
+        click.echo(f"not judged: {', '.join(left)}, which the file has not")
+    result = judged(findings)
+    for line in result.text.splitlines():
+        click.echo(line)
+    if not findings:
+        click.echo(f"they hold, worst {worst:.3g} of the bound")
+    return exit_status([result.outcome])
 
 
 def _worst(statuses: Sequence[int]) -> int:

@@ -117,6 +117,19 @@ def list_(kernels: tuple[str, ...], **options: Any) -> int:
     help="Numbers of ranks, as 1,2,4,8, of a kernel that runs on several.",
 )
 @_add_capture_options("Check")
+@click.option(
+    "--rename",
+    "renames",
+    multiple=True,
+    metavar="A=B",
+    help="A captured tensor called A is the spec's B.",
+)
+@click.option(
+    "--outputs",
+    type=_file,
+    metavar="FILE",
+    help="Launch nothing: compare these captured outputs of that call (safetensors) with the oracle.",
+)
 @_kernels
 @_fault
 @_spec

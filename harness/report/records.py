@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shlex
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -40,11 +40,15 @@ PLANTED = "planted"
 
 @dataclass(frozen=True, kw_only=True)
 class Captured:
-    """Where a user's own tensors lie and what they are: path, SHA-256 of the file, parameters."""
+    """Where a user's own tensors lie and what they are: path, SHA-256 of the file, parameters.
+
+    `renamed` gives the names that some of them have in the file: those of the spec by those of the file.
+    """
 
     path: str
     sha256: str
     params: dict[str, Any]
+    renamed: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)

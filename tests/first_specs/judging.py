@@ -78,7 +78,7 @@ def main() -> None:
             if result.findings is not None:
                 print(result.case, result.findings.text, flush=True)
             wrong += result.outcome.is_defect
-        for edit, caught, cases in judge_edits(found, asked.edit_cases):
+        for edit, caught, cases in judge_edits(found, asked.edit_cases) if asked.edit_cases else ():
             print(f"{name} {edit}: {'caught' if caught else 'MISSED'} in {cases} cases", flush=True)
             wrong += not caught
     raise SystemExit(wrong > 0)

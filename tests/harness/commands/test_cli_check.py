@@ -242,6 +242,35 @@ def test_check_takes_several_kernels(bitproof: Bitproof, tmp_path: Path) -> None
     refused(bitproof("check"), "name the kernels to check, or with --spec where to take all")
 
 
+def test_captured_outputs_are_judged_without_a_launch(bitproof: Bitproof, tmp_path: Path) -> None:
+    """The oracle says whether they are right, element by element."""
+    x, z = torch.tensor([1.0, 2.0]), torch.tensor([0.5, 0.25])
+    save_file({"x": x, "z": z}, tmp_path / "inputs.safetensors")
+    save_file({"y": x + z}, tmp_path / "right.safetensors")
+    save_file({"y": x - z}, tmp_path / "wrong.safetensors")
+    call = ("check", "scale_add", "--spec", PAIR, "--tensors", "inputs.safetensors")
+    options = ("--params", '{"exponent": 0}')
+    right = bitproof(*call, *options, "--outputs", "right.safetensors")
+    assert right.exit_code == 0, right.output
+    assert "captured outputs y against the oracle" in right.stdout
+    wrong = bitproof(*call, *options, "--outputs", "wrong.safetensors")
+    assert wrong.exit_code == 1
+    assert "y[0] is 0.5, expected 1.5" in wrong.stdout
+    save_file({"hidden": x, "z": z}, tmp_path / "theirs.safetensors")
+    save_file({"out": x + z}, tmp_path / "given.safetensors")
+    theirs = (*call[:5], "theirs.safetensors", *options)
+    names = ("--rename", "hidden=x", "--rename", "out=y")
+    named = bitproof(*theirs, *names, "--outputs", "given.safetensors")
+    assert named.exit_code == 0, named.output
+    refused(bitproof(*theirs, "--rename", "hidde=x"), "has no tensor 'hidde' to rename")
+    refused(bitproof(*theirs, "--rename", "hidden=z"), "has a tensor 'z' already")
+    refused(bitproof(*theirs, "--rename", "hidden"), "--rename must be FILE_NAME=SPEC_NAME")
+    refused(
+        bitproof(*call, "--outputs", "inputs.safetensors"), "has no output of kernel 'scale_add'"
+    )
+    refused(bitproof(*call[:4], "--outputs", "right.safetensors"), "whose inputs --tensors names")
+
+
 def test_a_first_spec_is_no_failure(bitproof: Bitproof) -> None:
     """Nothing is demonstrated, what is missing is said, and nothing is wrong."""
     options = ("--spec", "example_kernels.first_spec", "--max-examples", "6")
