@@ -80,7 +80,7 @@ def left_out(parts: tuple[str, ...]) -> Iterator[None]:
     """The named parts do nothing; compiled answers are kept nowhere, so that each search compiles anew."""
     from bitproof.harness.checks import agreement, reproducibility
     from bitproof.harness.compiling import compiler
-    from bitproof.harness.lanes.interpreter import access, lane, passages
+    from bitproof.harness.lanes.interpreter import access, passages
     from bitproof.harness.search import falsify
 
     def nothing(*_: Any) -> Any:
@@ -94,11 +94,10 @@ def left_out(parts: tuple[str, ...]) -> Iterator[None]:
     made: dict[str, list[Any]] = {
         FAR: [mock.patch.object(falsify, "_find_far_cases", nothing)],
         COMPILING: [mock.patch.object(agreement, "find_refusal", return_value="")],
-        COVERAGE: [mock.patch.object(lane.passages, "noting", contextlib.nullcontext)],
+        COVERAGE: [mock.patch.object(passages, "noting", contextlib.nullcontext)],
         ORDERS: [mock.patch.object(reproducibility, "adds_in_another_order", return_value=False)],
         POISON: [mock.patch.object(access, "undefined", zeros)],
     }
-    assert passages is lane.passages
     compiler._answers.clear()
     compiler._met.clear()
     with ExitStack() as stack:
