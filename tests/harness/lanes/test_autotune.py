@@ -34,6 +34,12 @@ def _kernel(x, y, factor, n, BLOCK: tl.constexpr, EXTRA: tl.constexpr):
     tl.store(y + at, value, mask=at < n)
 
 
+def _part(x, y, factor, n, BLOCK: tl.constexpr, PART: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    value = tl.load(x + at, mask=at < n) * factor
+    tl.store(y + at, value, mask=at < n // PART)
+
+
 def _adding(x, y, factor, n, BLOCK: tl.constexpr):
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     value = tl.load(y + at, mask=at < n) + tl.load(x + at, mask=at < n) * factor
@@ -130,6 +136,20 @@ def test_tuning_runs_on_the_tensors_of_the_launch(options: Any, outcome: Outcome
     assert findings.outcome is outcome
     if outcome is Outcome.FAILED:
         assert findings.text.startswith("after its autotuner tried other configurations ")
+
+
+@pytest.mark.parametrize("half", [0, 1])
+def test_a_configuration_that_writes_half_is_found_whatever_tuning_wrote_before(half: int) -> None:
+    """A trial of the other one would fill its gaps: each configuration is launched alone first."""
+    parts = [2 if place == half else 1 for place in range(2)]
+    configs = [triton.Config({"BLOCK": 64, "PART": part}) for part in parts]
+    spec = _spec(_tuned(_part, configs))
+    assert _checked("agreement", spec, config=1 - half).outcome is Outcome.PASSED
+    tuned = LANE.run(
+        spec, dataclasses.replace(X, launch=Launch(config=half)), Variation(tuning=True)
+    )
+    assert torch.equal(tuned.outputs["y"], 2.0 * X.tensors["x"])
+    assert _checked("agreement", spec, config=half).outcome is Outcome.FAILED
 
 
 def test_tuning_restores_what_it_is_to_restore() -> None:
