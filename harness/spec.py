@@ -28,6 +28,7 @@ from bitproof.harness.declarations import (
     Accepted,
     Bitwise,
     Elementwise,
+    Equivalent,
     Fault,
     Invariance,
     Limit,
@@ -64,6 +65,7 @@ __all__ = [
     "Bitwise",
     "Contract",
     "Elementwise",
+    "Equivalent",
     "Fault",
     "Invariance",
     "KernelSpec",
@@ -133,6 +135,7 @@ class KernelSpec:
     lowering      what is declared of other targets' code
     blocks        the tile sizes that `Launch.block` takes in cases that follow from declared inputs, the
                   default first
+    equivalents   generated mutants that are no faults, each with the reason (`bitproof mutants`)
     """
 
     contract: Contract | None = None
@@ -166,6 +169,7 @@ class KernelSpec:
     storage: Storage | None = _UNSAID
     lowering: Lowering = field(default_factory=Lowering)
     blocks: tuple[int, ...] = BLOCKS
+    equivalents: tuple[Equivalent, ...] = ()
 
     def __post_init__(self) -> None:
         """Take what is left out from the contract, or leave it empty where there is none."""
@@ -381,6 +385,7 @@ _FIELDS: dict[str, Callable[[str, Any], Iterator[str]]] = {
     "storage": partial(_inspect_part, kind=Storage, optional=True),
     "lowering": partial(_inspect_part, kind=Lowering),
     "blocks": _inspect_blocks,
+    "equivalents": partial(inspect_tuple, kind=Equivalent),
 }
 
 

@@ -264,6 +264,51 @@ def attribute(kernel: str, **options: Any) -> int:
 
 
 @main.command()
+@_kernels
+@click.option(
+    "--sample",
+    "size",
+    type=_count,
+    default=60,
+    show_default=True,
+    metavar="N",
+    help="Mutants of each family of kernels, operators in turn.",
+)
+@click.option("--seed", type=int, default=0, show_default=True, help="Which mutants are sampled.")
+@click.option(
+    "--operator", "operators", multiple=True, metavar="NAME", help="Only this kind of fault."
+)
+@click.option("--only", multiple=True, metavar="ID", help="Only the mutant of this name.")
+@click.option(
+    "--limit",
+    type=click.FloatRange(min=1),
+    default=120.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Begin no case of a mutant after that.",
+)
+@click.option("--max-examples", type=_count, metavar="N", help="Cases per check and mutant.")
+@click.option("--workers", type=_count, metavar="N", help="Processes (default: by the machine).")
+@click.option("--shrink", is_flag=True, help="Look for the smallest case that kills each mutant.")
+@click.option("--every-check", is_flag=True, help="Have all checks judge each mutant.")
+@click.option("--sweep", is_flag=True, help="Sweep what survives in a cast (always on a card).")
+@click.option("--fresh", is_flag=True, help="Judge anew what an earlier run has judged.")
+@click.option("--list", "listing", is_flag=True, help="Show the sampled mutants, judge none.")
+@click.option("--out", type=_file, metavar="FILE", help="Write the JSON report to FILE.")
+@_lane
+@_spec
+@_json
+def mutants(kernels: tuple[str, ...], **options: Any) -> int:
+    """Generate single faults in the source of KERNELs (default: all), and see whether checks notice them.
+
+    Equivalent mutants are set apart by proof. The status is 1 where a fault is not noticed.
+    """
+    from bitproof.harness.commands import mutants
+
+    return mutants.run(kernels, **options)
+
+
+@main.command()
 @click.argument("paths", type=_file, nargs=-1, metavar="[FILE]...")
 @click.option(
     "--before", type=_file, multiple=True, metavar="FILE", help="Tell what changed since this run."
