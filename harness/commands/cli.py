@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from bitproof.harness.commands import INTERRUPTED
-from bitproof.harness.errors import BitproofError
+from bitproof.harness.errors import BitproofError, UsageError
 
 Command = Callable[..., int]
 
@@ -116,20 +116,32 @@ def list_(kernels: tuple[str, ...], **options: Any) -> int:
     metavar="LIST",
     help="Numbers of ranks, as 1,2,4,8, of a kernel that runs on several.",
 )
+@click.option(
+    "--faults",
+    is_flag=True,
+    help="See instead whether each planted fault is caught by its check.",
+)
 @_add_capture_options("Check")
 @_kernels
 @_fault
 @_spec
 @_lane
-def check(kernels: tuple[str, ...], **options: Any) -> int:
+def check(kernels: tuple[str, ...], faults: bool, **options: Any) -> int:
     """Check KERNELs on drawn cases, or one on tensors that were captured from a real run.
 
     Where none is named, all of those that --spec names. A failing case is shrunk, reported and saved as a
     record that replays.
     """
-    from bitproof.harness.commands import check
+    from bitproof.harness.commands import check, planted
 
-    return check.run(kernels, **options)
+    if not faults:
+        return check.run(kernels, **options)
+    taken = ("max_examples", "seconds", "hang_limit", "lane", "specs")
+    for name, value in options.items():
+        if value and name not in taken:
+            named = {"chosen": "check"}.get(name, name)
+            raise UsageError(f"--faults judges every fault by its own check: leave --{named} out")
+    return planted.run(kernels, **{name: options[name] for name in taken})
 
 
 @main.command()
