@@ -36,6 +36,7 @@ if TYPE_CHECKING:
         Accepted,
         Bitwise,
         Elementwise,
+        Equivalent,
         Fault,
         Invariance,
         KernelSpec,
@@ -57,6 +58,7 @@ __all__ = [
     "Choice",
     "Contract",
     "Elementwise",
+    "Equivalent",
     "Estimate",
     "Fault",
     "Index",
@@ -105,7 +107,8 @@ __all__ = [
 _SPEC = "bitproof.harness.spec"
 _INPUTS = "bitproof.harness.inputs"
 _HOMES = {
-    **dict.fromkeys(("Accepted", "Bitwise", "Elementwise", "Fault", "Invariance"), _SPEC),
+    **dict.fromkeys(("Accepted", "Bitwise", "Elementwise", "Equivalent", "Fault"), _SPEC),
+    **dict.fromkeys(("Invariance",), _SPEC),
     **dict.fromkeys(("KernelSpec", "Limit", "Lowering", "Refusal", "Storage", "Tolerated"), _SPEC),
     "Contract": "bitproof.harness.contract",
     "Varies": _SPEC,

@@ -186,6 +186,47 @@ class Fault:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Equivalent:
+    """A generated mutant that is no fault although no proof was found: a person says why in one line.
+
+    `old` must occur exactly once within the function or constant `within`, as with a `Fault`, and `new` is
+    what the mutant has in its place. `bitproof mutants` reports an edit that no longer applies.
+    """
+
+    within: str
+    old: str
+    new: str
+    because: str
+    module: str | None = None
+
+    def __post_init__(self) -> None:
+        """SpecError for an edit that changes nothing, or without a reason."""
+        reject(f"Equivalent of {self.within!r}", self._mistakes())
+
+    def _mistakes(self) -> Iterator[str]:
+        yield from inspect_text("within", self.within, "the name of a function or constant")
+        yield from inspect_text("old", self.old, "the part of the source that is exchanged")
+        if not isinstance(self.new, str):
+            yield f"new must be what comes in the place of old, as text, got {self.new!r}"
+        if self.new == self.old:
+            yield f"old and new are the same, {self.old!r}: an edit must change something"
+        yield from inspect_text("because", self.because, "the reason why nothing changes")
+        if self.module is not None:
+            yield from inspect_text("module", self.module, "the full name of a module")
+
+    def as_fault(self) -> Fault:
+        """The same edit as the machinery takes it that plants faults."""
+        return Fault(
+            name=f"{self.old} -> {self.new}",
+            within=self.within,
+            old=self.old,
+            new=self.new,
+            caught_by="agreement",
+            module=self.module,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
 class Tolerated:
     """Something the sanitizer would report that is meant: `kind` ("race", ...) on argument `tensor`."""
 

@@ -26,6 +26,7 @@ from bitproof.harness.declarations import (
     Accepted,
     Bitwise,
     Elementwise,
+    Equivalent,
     Fault,
     Invariance,
     Limit,
@@ -58,6 +59,7 @@ __all__ = [
     "Bitwise",
     "Contract",
     "Elementwise",
+    "Equivalent",
     "Fault",
     "Invariance",
     "KernelSpec",
@@ -127,6 +129,7 @@ class KernelSpec:
     lowering      what is declared of other targets' code
     blocks        the tile sizes that `Launch.block` takes in cases that follow from declared inputs, the
                   default first
+    equivalents   generated mutants that are no faults, each with the reason (`bitproof mutants`)
     """
 
     contract: Contract | None = None
@@ -160,6 +163,7 @@ class KernelSpec:
     storage: Storage | None = _UNSAID
     lowering: Lowering = field(default_factory=Lowering)
     blocks: tuple[int, ...] = BLOCKS
+    equivalents: tuple[Equivalent, ...] = ()
 
     def __post_init__(self) -> None:
         """Take what is left out from the contract, or leave it empty where there is none."""

@@ -16,6 +16,7 @@ from bitproof.harness.contract import Contract
 from bitproof.harness.declarations import (
     Bitwise,
     Elementwise,
+    Equivalent,
     Fault,
     Invariance,
     Limit,
@@ -175,4 +176,5 @@ FIELDS: dict[str, Callable[[str, Any], Iterator[str]]] = {
     "storage": partial(_inspect_part, kind=Storage, optional=True),
     "lowering": partial(_inspect_part, kind=Lowering),
     "blocks": _inspect_blocks,
+    "equivalents": partial(inspect_tuple, kind=Equivalent),
 }

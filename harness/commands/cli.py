@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from bitproof.harness.commands import INTERRUPTED
-from bitproof.harness.errors import BitproofError
+from bitproof.harness.errors import BitproofError, UsageError
 
 Command = Callable[..., int]
 
@@ -116,6 +116,11 @@ def list_(kernels: tuple[str, ...], **options: Any) -> int:
     metavar="LIST",
     help="Numbers of ranks, as 1,2,4,8, of a kernel that runs on several.",
 )
+@click.option(
+    "--faults",
+    is_flag=True,
+    help="See instead whether each planted fault is caught by its check.",
+)
 @_add_capture_options("Check")
 @click.option(
     "--rename",
@@ -134,15 +139,22 @@ def list_(kernels: tuple[str, ...], **options: Any) -> int:
 @_fault
 @_spec
 @_lane
-def check(kernels: tuple[str, ...], **options: Any) -> int:
+def check(kernels: tuple[str, ...], faults: bool, **options: Any) -> int:
     """Check KERNELs on drawn cases, or one on tensors that were captured from a real run.
 
     Where none is named, all of those that --spec names. A failing case is shrunk, reported and saved as a
     record that replays.
     """
-    from bitproof.harness.commands import check
+    from bitproof.harness.commands import check, planted
 
-    return check.run(kernels, **options)
+    if not faults:
+        return check.run(kernels, **options)
+    taken = ("max_examples", "seconds", "hang_limit", "lane", "specs")
+    for name, value in options.items():
+        if value and name not in taken:
+            named = {"chosen": "check"}.get(name, name)
+            raise UsageError(f"--faults judges every fault by its own check: leave --{named} out")
+    return planted.run(kernels, **{name: options[name] for name in taken})
 
 
 @main.command()
@@ -274,6 +286,51 @@ def attribute(kernel: str, **options: Any) -> int:
     from bitproof.harness.commands import attribute
 
     return attribute.run(kernel, **options)
+
+
+@main.command()
+@_kernels
+@click.option(
+    "--sample",
+    "size",
+    type=_count,
+    default=60,
+    show_default=True,
+    metavar="N",
+    help="Mutants of each family of kernels, operators in turn.",
+)
+@click.option("--seed", type=int, default=0, show_default=True, help="Which mutants are sampled.")
+@click.option(
+    "--operator", "operators", multiple=True, metavar="NAME", help="Only this kind of fault."
+)
+@click.option("--only", multiple=True, metavar="ID", help="Only the mutant of this name.")
+@click.option(
+    "--limit",
+    type=click.FloatRange(min=1),
+    default=120.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Begin no case of a mutant after that.",
+)
+@click.option("--max-examples", type=_count, metavar="N", help="Cases per check and mutant.")
+@click.option("--workers", type=_count, metavar="N", help="Processes (default: by the machine).")
+@click.option("--shrink", is_flag=True, help="Look for the smallest case that kills each mutant.")
+@click.option("--every-check", is_flag=True, help="Have all checks judge each mutant.")
+@click.option("--sweep", is_flag=True, help="Sweep what survives in a cast (always on a card).")
+@click.option("--fresh", is_flag=True, help="Judge anew what an earlier run has judged.")
+@click.option("--list", "listing", is_flag=True, help="Show the sampled mutants, judge none.")
+@click.option("--out", type=_file, metavar="FILE", help="Write the JSON report to FILE.")
+@_lane
+@_spec
+@_json
+def mutants(kernels: tuple[str, ...], **options: Any) -> int:
+    """Generate single faults in the source of KERNELs (default: all), and see whether checks notice them.
+
+    Equivalent mutants are set apart by proof. The status is 1 where a fault is not noticed.
+    """
+    from bitproof.harness.commands import mutants
+
+    return mutants.run(kernels, **options)
 
 
 @main.command()

@@ -14,6 +14,7 @@ import hashlib
 import json
 import os
 from collections.abc import Iterable
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -60,6 +61,45 @@ def find_refusal(spec: str, launches: Iterable[KernelLaunch]) -> str:
         if refusal:
             return f"no target compiles {launch.function.__name__}: {refusal}"
     return ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Code:
+    """What the first target makes of a launch: a digest of its simplified code, or why it refuses.
+
+    `launch` is a digest of the launch itself, as far as it decides the code.
+    """
+
+    launch: str
+    digest: str = ""
+    refused: str = ""
+
+
+def read_code(launch: KernelLaunch) -> Code | None:
+    """The code of a launch for the first target; None where nothing can be said of it.
+
+    Two launches of equal code compute the same on every target, unless their source asks which one it is.
+    Raises EnvironmentUnfit where no worker can start.
+    """
+    from bitproof.harness.compiling.description import Undescribable, describe
+
+    try:
+        described = describe(launch)
+    except Undescribable:
+        return None
+    path = FOLDER / f"{described.digest}-{versions()}-code.json"
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+        known = json.loads(path.read_bytes())
+        return Code(launch=described.digest, digest=known["digest"], refused=known["refused"])
+    with stage("compiling"):
+        told = ask(TARGETS[0], json.dumps(described.request))
+    if told is None or told.get("unknown"):
+        return None
+    code = Code(launch=described.digest, digest=told.get("code", ""), refused=told["refused"])
+    if not code.refused:
+        _answers[described.digest] = ""
+    save(path, json.dumps({"digest": code.digest, "refused": code.refused}))
+    return code
 
 
 def _answer(digest: str, request: str) -> str:

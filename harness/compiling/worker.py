@@ -6,6 +6,7 @@ process can both compile and interpret (see `compiler`).
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import sys
@@ -17,6 +18,7 @@ from triton import knobs
 
 from bitproof.harness.compiling import null_driver
 from bitproof.harness.compiling.building import build
+from bitproof.harness.compiling.canonical import canonical
 from bitproof.harness.compiling.ttgir import read_products
 from bitproof.harness.errors import causes, describe
 from bitproof.harness.processes.serve import serve
@@ -63,10 +65,16 @@ def _stop(module: Any, *_: Any) -> Any:
     raise _Parsed(module)
 
 
+def _digest(module: Any) -> str:
+    """A digest of what a kernel computes, whatever its names are and where it is written."""
+    return hashlib.sha256(canonical(str(module)).encode()).hexdigest()[:24]
+
+
 def answer(request: dict[str, Any]) -> dict[str, str]:
     """{"refused", "unknown"}: why the target does not compile a launch, or why nothing can be said of it.
 
-    Where the request asks for "products", they are told as well, as text (see `ttgir.read_products`).
+    Where it compiles, "code" is a digest of the kernel. Where the request asks for "products", they are told
+    as well, as text (see `ttgir.read_products`).
     """
     global _stages
     _stages = 2 if request.get("products") else 1
@@ -78,7 +86,7 @@ def answer(request: dict[str, Any]) -> dict[str, str]:
     try:
         kernel[(1,)](**arguments, **options)
     except _Parsed as parsed:
-        told = {"refused": "", "unknown": ""}
+        told = {"refused": "", "unknown": "", "code": _digest(parsed.module)}
         if request.get("products"):
             told["products"] = json.dumps(read_products(str(parsed.module)))
         return told

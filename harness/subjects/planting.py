@@ -50,23 +50,41 @@ def plant(found: FoundSpec, fault: Fault) -> KernelSpec:
     where = f"spec {found.spec.name!r}"
     try:
         target = importlib.import_module(fault.module) if fault.module else found.module
-        source = edit(_source(target), fault, where=where)
-        tag = hashlib.sha256(f"{found.spec.name}\0{fault.name}".encode()).hexdigest()[:12]
-        name = f"bitproof_fault_{tag}"
-        edited = _import(name, source, beside=target)
+    except BitproofError:
+        raise
+    except Exception as error:
+        raise _unimportable(where, fault.name, error) from error
+    source = edit(_source(target), fault, where=where)
+    return plant_source(found, target, source, name=fault.name)
+
+
+def plant_source(found: FoundSpec, target: ModuleType, source: str, *, name: str) -> KernelSpec:
+    """`found`'s spec where the module `target` reads `source`; `name` is what that is called.
+
+    Raises SpecError when this cannot be imported or is no sound spec, or does not concern the spec.
+    """
+    where = f"spec {found.spec.name!r}"
+    try:
+        tag = hashlib.sha256(f"{found.spec.name}\0{name}".encode()).hexdigest()[:12]
+        called = f"bitproof_fault_{tag}"
+        edited = _import(called, source, beside=target)
         with contextlib.ExitStack() as standing:
-            for step, module in enumerate(_between(found.module, target, fault, where)):
+            for step, module in enumerate(_between(found.module, target, name, where)):
                 standing.enter_context(_substitute(target.__name__, edited))
-                edited = _import(f"{name}_{step}", _source(module), beside=module)
+                edited = _import(f"{called}_{step}", _source(module), beside=module)
                 target = module
     except BitproofError:
         raise
     except Exception as error:
-        text = f"{type(error).__name__}: {one_line(error)}"
-        raise SpecError(f"{where}: fault {fault.name!r} cannot be imported: {text}") from error
+        raise _unimportable(where, name, error) from error
     spec = _same_spec(edited, found.spec)
     require_sound([dataclasses.replace(found, spec=spec, mistakes=find_mistakes(spec, CHECKS))])
     return spec
+
+
+def _unimportable(where: str, name: str, error: Exception) -> SpecError:
+    text = f"{type(error).__name__}: {one_line(error)}"
+    return SpecError(f"{where}: fault {name!r} cannot be imported: {text}")
 
 
 def edit(source: str, fault: Fault, *, where: str) -> str:
@@ -125,7 +143,7 @@ def _folder() -> Path:
     return folder
 
 
-def _between(top: ModuleType, target: ModuleType, fault: Fault, where: str) -> list[ModuleType]:
+def _between(top: ModuleType, target: ModuleType, name: str, where: str) -> list[ModuleType]:
     """The modules of the target's package by which `top` comes to import it, in order, `top` last.
 
     None where they are one. SpecError where `top` does not import it.
@@ -145,7 +163,7 @@ def _between(top: ModuleType, target: ModuleType, fault: Fault, where: str) -> l
 
     if not reaches(top):
         raise SpecError(
-            f"{where}: fault {fault.name!r} names {target.__name__}, which its file does not import"
+            f"{where}: fault {name!r} names {target.__name__}, which its file does not import"
         )
     return order
 

@@ -10,10 +10,20 @@ from typing import Literal
 from torch import Tensor
 
 from bitproof.harness.layouts import Layout
-from bitproof.harness.spec import Bitwise, Contract, Fault, KernelSpec, Lowering, Params, Tensors
+from bitproof.harness.spec import (
+    Bitwise,
+    Contract,
+    Equivalent,
+    Fault,
+    KernelSpec,
+    Lowering,
+    Params,
+    Tensors,
+)
 from bitproof.kernels.quantise import (
     contracts,
     corners,
+    equivalents,
     faults,
     faults_groups,
     faults_kv_store,
@@ -40,6 +50,7 @@ def _elementwise(
     run: Callable[[Tensors, Params], dict[str, Tensor]],
     planted: tuple[Fault, ...],
     on_targets: Lowering,
+    argued: tuple[Equivalent, ...] = (),
 ) -> KernelSpec:
     return KernelSpec(
         contract=contract,
@@ -52,6 +63,7 @@ def _elementwise(
         vast=frozenset({"x"}),
         program=program_of_element,
         lowering=on_targets,
+        equivalents=argued,
     )
 
 
@@ -65,7 +77,7 @@ def _cast(target: str) -> KernelSpec:
 
 CASTS = tuple(_cast(target) for target in contracts.CASTS)
 ROUND_E4M3 = _elementwise(
-    contracts.ROUND_E4M3, "e4m3", rounded, faults.ROUND_E4M3, lowering.ON_GRID
+    contracts.ROUND_E4M3, "e4m3", rounded, faults.ROUND_E4M3, lowering.ON_GRID, equivalents.ROUNDING
 )
 
 _MATRIX = MatrixCase(rows=3, columns=6)
@@ -82,6 +94,7 @@ PER_TENSOR_STATIC = KernelSpec(
     reproducible=Bitwise(shown_by=faults.STALE_ZEROS),
     capturable=True,
     lowering=lowering.ON_GRID,
+    equivalents=equivalents.ROUNDING,
     strided=frozenset({"x"}),
     vast=frozenset({"x"}),
     layouts=_ROWS_SHARED,
@@ -96,6 +109,7 @@ _groups = partial(
     strided=frozenset({"x"}),
     vast=frozenset({"x"}),
     program=program_of_group,
+    equivalents=(*equivalents.ROUNDING, *equivalents.GROUPS),
 )
 _codes = partial(_groups, layouts=_ROWS_SHARED)
 
@@ -149,6 +163,7 @@ def _kv_store(kind: Literal["int8", "fp8"]) -> KernelSpec:
         layouts=dict.fromkeys(("k", "v"), ("padded outer axes", "expanded")),
         shared={("k", "v"): ("side by side", "one tensor")},
         program=program_of_slot,
+        equivalents=(*equivalents.ROUNDING, *equivalents.GROUPS, *equivalents.STORE),
     )
 
 

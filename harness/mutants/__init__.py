@@ -1,0 +1,1 @@
+"""Mutants: generated single faults of a kernel's source, and which of them a suite notices."""
