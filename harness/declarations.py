@@ -167,15 +167,8 @@ class Fault:
 
     def _mistakes(self) -> Iterator[str]:
         yield from inspect_text("name", self.name, "what a report calls the fault")
-        yield from inspect_text("within", self.within, "the name of a function or constant")
-        yield from inspect_text("old", self.old, "the part of the source that is exchanged")
-        if not isinstance(self.new, str):
-            yield f"new must be what comes in the place of old, as text, got {self.new!r}"
-        if self.new == self.old:
-            yield f"old and new are the same, {self.old!r}: an edit must change something"
+        yield from _inspect_edit(self)
         yield from inspect_text("caught_by", self.caught_by, "the name of a check")
-        if self.module is not None:
-            yield from inspect_text("module", self.module, "the full name of a module")
         wrong = list(_inspect_families("lanes", self.lanes))
         yield from wrong
         if not wrong and not self.lanes:
@@ -204,15 +197,8 @@ class Equivalent:
         reject(f"Equivalent of {self.within!r}", self._mistakes())
 
     def _mistakes(self) -> Iterator[str]:
-        yield from inspect_text("within", self.within, "the name of a function or constant")
-        yield from inspect_text("old", self.old, "the part of the source that is exchanged")
-        if not isinstance(self.new, str):
-            yield f"new must be what comes in the place of old, as text, got {self.new!r}"
-        if self.new == self.old:
-            yield f"old and new are the same, {self.old!r}: an edit must change something"
+        yield from _inspect_edit(self)
         yield from inspect_text("because", self.because, "the reason why nothing changes")
-        if self.module is not None:
-            yield from inspect_text("module", self.module, "the full name of a module")
 
     def as_fault(self) -> Fault:
         """The same edit as the machinery takes it that plants faults."""
@@ -224,6 +210,17 @@ class Equivalent:
             caught_by="agreement",
             module=self.module,
         )
+
+
+def _inspect_edit(edit: Fault | Equivalent) -> Iterator[str]:
+    yield from inspect_text("within", edit.within, "the name of a function or constant")
+    yield from inspect_text("old", edit.old, "the part of the source that is exchanged")
+    if not isinstance(edit.new, str):
+        yield f"new must be what comes in the place of old, as text, got {edit.new!r}"
+    if edit.new == edit.old:
+        yield f"old and new are the same, {edit.old!r}: an edit must change something"
+    if edit.module is not None:
+        yield from inspect_text("module", edit.module, "the full name of a module")
 
 
 @dataclass(frozen=True, kw_only=True)
