@@ -60,14 +60,13 @@ def scaled() -> Invariance:
 def other_tiles() -> Invariance:
     """Tiles of other heights give the same bits, as long as they get the same instruction.
 
-    Heights of 16 and 32 are one such pair, 64 and 128 another; products decoded to bf16 have all four.
+    Heights of 16 and 32 are one such pair, 64 and 128 another: operands that are widened in registers meet
+    mma.sync in another order of k than they meet wgmma.
     """
 
     def transform(inputs: Inputs) -> Inputs:
         height = inputs.params["block_m"] // inputs.params["parts"]
         other = {16: 32, 32: 16, 64: 128, 128: 64}[height]
-        if inputs.params["decoded"]:
-            other = {16: 64, 32: 128, 64: 16, 128: 32}[height]
         params = {**inputs.params, "block_m": other, "parts": 1}
         return dataclasses.replace(inputs, params=params, case=None)
 
