@@ -7,34 +7,22 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import torch
-from hypothesis import settings
 from xdist.scheduler import WorkStealingScheduling
 
 from bitproof import plugin, suite
 from bitproof.harness import lanes
-from bitproof.harness.errors import SpecError
-from bitproof.harness.lowering import compile
-from bitproof.harness.lowering.findings import Reading
 from bitproof.harness.report import files, records
 from bitproof.harness.search import journal
-from bitproof.harness.subjects.discovery import FoundSpec
 from bitproof.plugin import CHECKOUT, PROPERTIES
+from tests.door.running import CHECKS, ENVIRONMENT, FILES, RIGHT, Run, read_summary
 
 pytest_plugins = "pytester"
 
-RIGHT = """
-from tests.harness.plain import variant
-from tests.harness.starting import scaled_beside_a_kernel
-
-SPEC = variant(name="right", run=scaled_beside_a_kernel)
-"""
 SEVERAL = """
 from bitproof.harness.spec import Invariance
 from tests.harness.plain import variant
@@ -89,63 +77,6 @@ def spins(tensors, params):
 SPECS = [variant(name=run.__name__, run=run) for run in (ends, reads, spins)]
 RIGHT = variant(name="right", run=scaled_beside_a_kernel)
 """
-STEADY_CONTROL = """
-from bitproof.harness.spec import Bitwise
-from tests.harness.plain import scaled, variant
-
-SPEC = variant(name="steady", reproducible=Bitwise(control=scaled))
-"""
-ENVIRONMENT = (
-    "BITPROOF_LANE",
-    "BITPROOF_DEVICES",
-    "CI",
-    "CUDA_VISIBLE_DEVICES",
-    "TRITON_CACHE_DIR",
-    "TRITON_DEFAULT_FP_FUSION",
-    "TRITON_INTERPRET",
-)
-
-CHECKS = ("agreement", "invariances", "memory", "reproducibility")
-FILES = [str(PROPERTIES / f"test_{check}.py") for check in CHECKS]
-Run = Callable[..., pytest.RunResult]
-
-
-@pytest.fixture
-def environment(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    """What the plugin sets in the environment is undone; CI is not set."""
-    for name in ENVIRONMENT:
-        before = os.environ.get(name)
-        monkeypatch.setenv(name, before or "to be restored")
-        if before is None or name == "CI":
-            monkeypatch.delenv(name)
-    return monkeypatch
-
-
-@pytest.fixture(scope="module")
-def opened() -> None:
-    """The lane is open before pytester notes what is imported, and forgets the rest after each test."""
-    lanes.present()
-
-
-@pytest.fixture
-def run(opened: None, pytester: pytest.Pytester, environment: pytest.MonkeyPatch) -> Iterator[Run]:
-    """`run(text, *options)`: the properties of CHECKS over the specs in `text`, in this process."""
-
-    def run(text: str, *options: str) -> pytest.RunResult:
-        path = pytester.path / "their_specs.py"
-        path.write_text(text)
-        given = ["-p", "no:cacheprovider", *FILES, "--spec", path.name, *options]
-        if "--max-examples" not in options:
-            given += ["--max-examples", "5"]
-        return pytester.runpytest_inprocess(*given)
-
-    yield run
-    settings.load_profile("bitproof-tests")
-
-
-def _summary(folder: Path = Path()) -> dict[str, Any]:
-    read: dict[str, Any] = json.loads((folder / ".bitproof" / "summary.json").read_text())
-    return read
 
 
 def test_a_right_kernel_passes_every_property(run: Run) -> None:
@@ -160,7 +91,7 @@ def test_a_right_kernel_passes_every_property(run: Run) -> None:
             "summary: .bitproof/summary.json",
         ]
     )
-    summary = _summary()
+    summary = read_summary()
     assert (summary["lane"], summary["profile"]) == ("interpreter", "bitproof")
     assert [(e["kernel"], e["check"], e["outcome"], e["examples"]) for e in summary["entries"]] == [
         ("right", "agreement", "passed", 5),
@@ -213,7 +144,7 @@ def test_a_wrong_kernel_gets_a_report_and_a_record(run: Run) -> None:
     assert (record.kernel, record.spec, record.check) == ("wrong", "their_specs.py", "agreement")
     assert record.case is not None
     assert record.case["rows"] == 1
-    entries = {entry["check"]: entry for entry in _summary()["entries"]}
+    entries = {entry["check"]: entry for entry in read_summary()["entries"]}
     assert entries["agreement"]["outcome"] == "failed"
     assert entries["agreement"]["record"] == str(path)
     assert entries["agreement"]["report"].startswith("wrong: agreement failed")
@@ -253,7 +184,7 @@ def test_machines_share_out_a_run(run: Run) -> None:
     judged = []
     for shard in ("1/2", "2/2"):
         assert run(SEVERAL, "--shard", shard).ret == 0
-        judged += [(entry["kernel"], entry["check"]) for entry in _summary()["entries"]]
+        judged += [(entry["kernel"], entry["check"]) for entry in read_summary()["entries"]]
     assert len(judged) == len(set(judged)) == 12
 
 
@@ -261,7 +192,7 @@ def test_options_widen_and_narrow_a_run(run: Run) -> None:
     """Examples and runs are as many as asked."""
     result = run(RIGHT, "--max-examples", "7", "--runs", "3")
     assert result.ret == 0
-    entries = {entry["check"]: entry for entry in _summary()["entries"]}
+    entries = {entry["check"]: entry for entry in read_summary()["entries"]}
     assert entries["agreement"]["examples"] == entries["memory"]["examples"] == 7
     assert entries["reproducibility"]["measures"]["runs"] == 3
 
@@ -307,113 +238,6 @@ def test_cuda_without_a_gpu_is_one_sentence(run: Run, environment: pytest.Monkey
     result.stderr.fnmatch_lines(["ERROR: no GPU for lane cuda: use --lane interpreter, or run *"])
 
 
-def test_a_specs_own_mistake_is_one_sentence(run: Run) -> None:
-    """A test fails over it without a traceback; there is no record, since nothing was judged."""
-    result = run(RIGHT + "SPEC = variant(name='odd', oracle=lambda tensors, params: {})\n")
-    assert result.ret == 1
-    assert result.parseoutcomes()["failed"] == 1
-    result.stdout.fnmatch_lines(
-        ["odd: agreement cannot be judged: spec 'odd': its oracle does not answer output 'y'"]
-    )
-    assert not re.search("Traceback|exception", result.stdout.str())
-    assert not Path(".bitproof/failures").exists()
-
-
-MISTAKEN = RIGHT + "SPEC_2 = variant(name='bad', bounds={}, strided='x')\n"
-ALL_OF_BAD = [
-    "spec 'bad' (their_specs.py) has 2 mistakes:",
-    "  bounds must be a dict with a bound for each output, got {} (dict)",
-    "  strided must be a frozenset of names of tensors, got 'x': write frozenset({'x'})",
-]
-
-
-def test_a_spec_with_mistakes_fails_once_and_blocks_no_other(run: Run) -> None:
-    """The others are judged, the bad one is one failing test of a paragraph, and the status is 1."""
-    result = run(MISTAKEN)
-    assert result.ret == 1
-    result.assert_outcomes(passed=3, failed=1, skipped=1)
-    result.stdout.fnmatch_lines(["*_ spec[[]bad[]] _*", *ALL_OF_BAD], consecutive=True)
-    assert {entry["kernel"] for entry in _summary()["entries"]} == {"right"}
-    collected = run(MISTAKEN, "--collect-only", "-q").stdout.lines
-    assert [line for line in collected if "bad" in line] == ["spec[bad]"]
-
-
-def test_a_spec_with_mistakes_is_told_only_where_it_is_asked_for(run: Run) -> None:
-    """Neither beside another kernel's name nor beside another's tests."""
-    assert run(MISTAKEN, "--kernel", "right").ret == 0
-    assert run(MISTAKEN, "-k", "right").ret == 0
-
-
-def test_a_run_without_a_sound_spec_does_not_begin(run: Run) -> None:
-    """Exit 4, with every mistake, where the only spec or the only one that is named has some."""
-    result = run(MISTAKEN, "--kernel", "bad")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    first, *rest = ALL_OF_BAD
-    result.stderr.fnmatch_lines([f"ERROR: {first}", *rest], consecutive=True)
-
-
-def test_a_library_that_flushes_subnormals_is_named(run: Run) -> None:
-    """Instead of verdicts that nobody could trust."""
-    try:
-        result = run(RIGHT + "import torch\ntorch.set_flush_denormal(True)\n")
-    finally:
-        torch.set_flush_denormal(False)
-    assert result.ret == 1
-    result.assert_outcomes(failed=3, skipped=1)
-    result.stdout.fnmatch_lines(
-        [
-            "right: agreement cannot be judged: subnormal numbers are flushed *set_flush_denormal(False)*"
-        ]
-    )
-
-
-@pytest.mark.parametrize(("profile", "ret"), [("bitproof", 0), ("bitproof-nightly", 1)])
-def test_an_undemonstrated_claim_fails_the_nightly_run(run: Run, profile: str, ret: int) -> None:
-    """Everywhere else it is a skip that says so."""
-    result = run(STEADY_CONTROL, "--hypothesis-profile", profile)
-    assert result.ret == ret
-    sentence = "steady: reproducibility not demonstrated: its control never varied"
-    result.stdout.fnmatch_lines([f"*{sentence}"])
-    entries = {entry["check"]: entry for entry in _summary()["entries"]}
-    assert entries["reproducibility"]["outcome"] == "not demonstrated"
-
-
-LOWERING = (str(PROPERTIES / "test_lowering.py"), "-k", "test_lowering and sm_80")
-
-
-@pytest.mark.parametrize(("profile", "ret"), [("bitproof", 0), ("bitproof-nightly", 1)])
-def test_code_that_nothing_was_read_of_fails_the_nightly_run(
-    run: Run, environment: pytest.MonkeyPatch, profile: str, ret: int
-) -> None:
-    """As any other claim that was not demonstrated does; everywhere else it is a skip that says so."""
-    environment.setattr(compile, "reading", _nothing_compiled)
-    result = run(RIGHT, *LOWERING, "--hypothesis-profile", profile)
-    assert result.ret == ret
-    result.stdout.fnmatch_lines(["*right for sm_80, triton 0.0: nothing compiled"])
-    (entry,) = _summary()["entries"]
-    assert (entry["check"], entry["outcome"]) == ("lowering for sm_80", "not demonstrated")
-
-
-def _nothing_compiled(found: FoundSpec, target: str) -> Reading:
-    return Reading(kernel=found.spec.name, target=target, triton="0.0")
-
-
-def test_a_specs_mistake_is_one_sentence_where_other_targets_code_is_read(
-    run: Run, environment: pytest.MonkeyPatch
-) -> None:
-    """As in every other property: no traceback."""
-
-    def mistaken(found: FoundSpec, target: str) -> Reading:
-        raise SpecError(f"spec {found.spec.name!r}: its cases cannot be drawn")
-
-    environment.setattr(compile, "reading", mistaken)
-    result = run(RIGHT, *LOWERING)
-    assert result.ret == 1
-    sentence = "spec 'right': its cases cannot be drawn"
-    result.stdout.fnmatch_lines([f"right: lowering for sm_80 cannot be judged: {sentence}"])
-    assert not re.search("Traceback|exception", result.stdout.str())
-
-
 def test_ci_gets_the_same_cases_every_time(run: Run, environment: pytest.MonkeyPatch) -> None:
     """Where CI is set, the derandomised profile is the default."""
     environment.setenv("CI", "1")
@@ -433,13 +257,13 @@ def _pytest(folder: Path, *options: str, **environment: str) -> subprocess.Compl
     )
 
 
-def test_workers_run_the_same_tests_into_one_summary(tmp_path: Path) -> None:
+def test_workers_run_the_same_tests_into_oneread_summary(tmp_path: Path) -> None:
     """Each with a compile cache of its own; records and measurements arrive where they belong."""
     (tmp_path / "their_specs.py").write_text(SEVERAL + WRONG)
     ended = _pytest(tmp_path, "-n", "2", *FILES, "--spec", "their_specs.py", "--max-examples", "3")
     assert ended.returncode == 1, ended.stdout + ended.stderr
     assert "1 failed, 14 passed" in ended.stdout
-    entries = [(entry["kernel"], entry["check"]) for entry in _summary(tmp_path)["entries"]]
+    entries = [(entry["kernel"], entry["check"]) for entry in read_summary(tmp_path)["entries"]]
     assert entries == sorted(entries)
     assert len(entries) == 15
     assert len(list((tmp_path / ".bitproof" / "failures").iterdir())) == 1
@@ -453,7 +277,7 @@ def test_what_dies_or_hangs_costs_its_own_check_alone(tmp_path: Path, workers: A
     options = ("--spec", "their_specs.py", "--max-examples", "9", "--hang-limit", "2")
     ended = _pytest(tmp_path, *workers, FILES[0], *options)
     assert "3 failed, 1 passed" in ended.stdout, ended.stdout + ended.stderr
-    outcomes = {entry["kernel"]: entry["outcome"] for entry in _summary(tmp_path)["entries"]}
+    outcomes = {entry["kernel"]: entry["outcome"] for entry in read_summary(tmp_path)["entries"]}
     hung = {"spins": "hung"}
     assert outcomes == {"ends": "crashed", "reads": "crashed", "right": "passed", **hung}
     assert "the launch crashed: the process ended with exit code 1" in ended.stdout
