@@ -77,7 +77,7 @@ def problem(tokens: int, kind: str = "kda") -> tuple[dict[str, Tensor], Tensor]:
     count = tokens * HEADS * WIDTH
 
     def normal(seed: int) -> Tensor:
-        return data.normal(data.hashed(seed, 0, count, device)).reshape(shape)
+        return data.normal(data.hash_words(seed, 0, count, device)).reshape(shape)
 
     q, k, v, do = (normal(seed).to(torch.bfloat16) for seed in range(4))
     operands = {"q": q, "k": k, "v": v, "g": -5.0 * torch.sigmoid(normal(4))}

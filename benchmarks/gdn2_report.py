@@ -34,7 +34,7 @@ from bitproof.oracles.delta import answers, recurrence
 from bitproof.oracles.delta.chunk import as_is
 from bitproof.oracles.delta.problem import Problem, pose_problem
 from bitproof.oracles.formats import BF16
-from bitproof.oracles.precision import FORWARD, nearest, storing
+from bitproof.oracles.precision import FORWARD, make_store, nearest
 
 SEED, HEADS, WIDTH = 42, 12, 128
 DRAWN, COMPARED, CHUNK = 10240, 5120, 64
@@ -113,7 +113,7 @@ def sequences(tensors: Mapping[str, Tensor], lengths: Iterable[int]) -> dict[str
 
 def modelled(problem: Problem, rounded: frozenset[str]) -> Tensor:
     """o [T, H, V] of the chunk form with the intermediates in `rounded` rounded to bf16."""
-    store = storing(rounded, torch.bfloat16)
+    store = make_store(rounded, torch.bfloat16)
     o = answers.chunk_outputs(problem, store, as_is)["o"]
     return nearest(o, BF16) if "o" in rounded else o
 

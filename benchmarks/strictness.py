@@ -96,7 +96,7 @@ def left_out(parts: tuple[str, ...]) -> Iterator[None]:
         COMPILING: [mock.patch.object(agreement, "find_refusal", return_value="")],
         COVERAGE: [mock.patch.object(passages, "noting", contextlib.nullcontext)],
         ORDERS: [mock.patch.object(reproducibility, "adds_in_another_order", return_value=False)],
-        POISON: [mock.patch.object(access, "undefined", zeros)],
+        POISON: [mock.patch.object(access, "make_undefined", zeros)],
     }
     compiler._answers.clear()
     compiler._met.clear()

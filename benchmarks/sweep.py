@@ -57,13 +57,13 @@ def main() -> None:
 
 def measured(found: Any, lane: Any, repeats: int) -> list[float]:
     """Milliseconds of the sweep, of its launches alone, and of torch's cast."""
-    from bitproof.harness.sweep.sweep import PACES, expected, sweep
+    from bitproof.harness.sweep.sweep import PACES, compute_expected, sweep
 
     pace, cast = PACES["cuda"], found.spec.elementwise
     torch_cast = casting(cast.format, cast.overflow)
 
     def judged() -> None:
-        expected.cache_clear()
+        compute_expected.cache_clear()
         sweep(found, lane)
 
     def launch(x: Any) -> None:

@@ -115,7 +115,7 @@ def build(case: Case, device: torch.device) -> Inputs:
     )
 
 
-def covered(case: Case) -> set[str]:
+def features_of(case: Case) -> set[str]:
     """What `case` covers, each feature once; SpecError when the case cannot say."""
     with _blame_case(case):
         return set(case.features())

@@ -18,7 +18,7 @@ _MASK = 0xFFFFFFFF
 _QUANTILES = 4096
 
 
-def hashed(seed: int, start: int, count: int, device: torch.device) -> Tensor:
+def hash_words(seed: int, start: int, count: int, device: torch.device) -> Tensor:
     """`count` hashed 32-bit words for counters `start`, `start + 1`, ...: int64 in [0, 2^32)."""
     first = start + _mix_int(seed)
     return _mix(torch.arange(first, first + count, dtype=torch.int64, device=device))
@@ -109,7 +109,7 @@ def _quantiles() -> Tensor:
 
 def permutation(seed: int, count: int, device: torch.device) -> Tensor:
     """A permutation of range(count) as int64, decided by the hash alone; ties keep the order of indices."""
-    return torch.argsort(hashed(seed, 0, count, device), stable=True)
+    return torch.argsort(hash_words(seed, 0, count, device), stable=True)
 
 
 INTEGER_OF_SIZE = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}

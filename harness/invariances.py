@@ -211,7 +211,7 @@ def fixed_points(tensor: str, output: str, target: str) -> Invariance:
 
     def codes(inputs: Inputs) -> Tensor:
         x = inputs.tensors[tensor]
-        words = data.hashed(inputs.seed, 0, x.numel(), x.device)
+        words = data.hash_words(inputs.seed, 0, x.numel(), x.device)
         magnitude = words % (fmt.largest_code + 1)
         code = magnitude | (words >> 31) * fmt.sign_bit
         integers = torch.uint8 if fmt.bits == 8 else torch.int16

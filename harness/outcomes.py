@@ -89,7 +89,7 @@ class CheckResult:
         return "\n".join(lines)
 
 
-def judged(findings: Iterable[Finding], **measures: float) -> CheckResult:
+def conclude(findings: Iterable[Finding], **measures: float) -> CheckResult:
     """Failed when anything was found, passed otherwise."""
     found = tuple(findings)
     outcome = Outcome.FAILED if found else Outcome.PASSED
@@ -110,7 +110,7 @@ def classify(error: BaseException, refuses: tuple[type[Exception], ...]) -> Chec
         if isinstance(link, Unsupported):
             return CheckResult(outcome=Outcome.UNSUPPORTED, reason=one_line(link))
         if isinstance(link, (Uncompilable, Unlaunchable)):
-            return judged([Finding(summary=one_line(link))])
+            return conclude([Finding(summary=one_line(link))])
         if isinstance(link, BitproofError):
             raise link
         if type(link).__name__ in _SCARCE or (

@@ -206,7 +206,7 @@ class KernelSpec:
             for name in sorted({*rows, *self.layouts})
         }
 
-    def left_out(self, params: Params) -> frozenset[str]:
+    def list_left_out(self, params: Params) -> frozenset[str]:
         """The outputs that the configuration `params` leaves unwritten."""
         return self.unwritten(params) if self.unwritten else frozenset()
 

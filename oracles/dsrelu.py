@@ -20,7 +20,7 @@ from bitproof.oracles.estimates import (
     exactly,
     gamma,
     product,
-    rounded,
+    round_estimate,
     total,
 )
 from bitproof.oracles.formats import BF16, E4M3, E8M0, Array, Floats, decode, to_numpy
@@ -63,13 +63,13 @@ def backward(tensors: Mapping[str, torch.Tensor], params: Mapping[str, Any]) -> 
     share = _only(product(square, gradient), owned[:, None])
     dprob = _add_columns(share, tensors["dprob"], owned)
     found = {
-        "d_srelu": rounded(_only(product(exactly(weight), square), owned[:, None]), BF16),
+        "d_srelu": round_estimate(_only(product(exactly(weight), square), owned[:, None]), BF16),
         "dprob": dprob,
         "dbias": _dbias(d, tensors["dbias"], groups),
         "amax": _amax(d, len(experts), groups),
     }
     if not params["quantised"]:
-        return {**found, "d_row": rounded(d, BF16)}
+        return {**found, "d_row": round_estimate(d, BF16)}
     d_row, d_row_scale = _blocks(d)
     d_col, d_col_scale = _columns(d, offsets)
     return {

@@ -99,7 +99,7 @@ def total(terms: Estimate, axis: int, start: Estimate | None = None) -> Estimate
         return around(value, error + gamma(count) * magnitude)
 
 
-def rounded(x: Estimate, fmt: Format) -> Estimate:
+def round_estimate(x: Estimate, fmt: Format) -> Estimate:
     """`x` as it is stored in `fmt`, to nearest even: rounding is monotone, so the ends are rounded.
 
     Too large goes to infinity where the format has one, else to its largest value.

@@ -94,7 +94,7 @@ NAMED: Final[Mapping[str, Precision]] = MappingProxyType(
 )
 
 
-def named(policy: str | Precision) -> Precision:
+def find_policy(policy: str | Precision) -> Precision:
     """The policy of that name, or the one given; ValueError, naming those there are, for another name."""
     if isinstance(policy, Precision):
         return policy
@@ -112,7 +112,7 @@ def exact(name: str, x: Tensor) -> Tensor:
     return x
 
 
-def storing(points: frozenset[str], dtype: torch.dtype, grid: Tensor | float = 1.0) -> Store:
+def make_store(points: frozenset[str], dtype: torch.dtype, grid: Tensor | float = 1.0) -> Store:
     """A store that rounds the intermediates in `points` to `dtype` and leaves the others as they are.
 
     Another `grid` than 1 stretches the format's values by that factor: errors of the same size elsewhere.

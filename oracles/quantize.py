@@ -35,7 +35,7 @@ from bitproof.oracles.formats import (
     of_dtype,
     to_numpy,
 )
-from bitproof.oracles.rounding import Overflow, require_subnormals, round_to, widened
+from bitproof.oracles.rounding import Overflow, require_subnormals, round_to, widen
 
 Tensors: TypeAlias = Mapping[str, torch.Tensor]
 Params: TypeAlias = Mapping[str, object]
@@ -83,7 +83,7 @@ def per_token_group(tensors: Tensors, params: Params) -> Outputs:
     zeros of their sign and its infinite ones NaN (inf / inf).
     """
     x = _matrix(tensors["x"])
-    groups = _grouped(x, _group(params, 128))
+    groups = _split_groups(x, _group(params, 128))
     amax = np.maximum(_amax(groups), _GROUP_FLOOR)
     with np.errstate(all="ignore"):
         scale = amax / _E4M3_LARGEST
@@ -115,7 +115,7 @@ def ue8m0_group(tensors: Tensors, params: Params) -> Outputs:
     A NaN element is NaN, alone. A group with an infinity is all NaN and has the scale's NaN, 255.
     """
     x = _matrix(tensors["x"])
-    scaled, exponent, infinite = _ue8m0(_grouped(x, _group(params, 128)))
+    scaled, exponent, infinite = _ue8m0(_split_groups(x, _group(params, 128)))
     scale = np.where(infinite, _E8M0_NAN, (exponent + 127).astype(np.uint8))
     return {"y": _e4m3(_join_groups(scaled, x)), "scale": scale}
 
@@ -128,7 +128,7 @@ def ue8m0_inplace(tensors: Tensors, params: Params) -> Outputs:
     """
     x = _matrix(tensors["x"])
     fmt = of_dtype(tensors["x"].dtype)
-    scaled, exponent, _ = _ue8m0(_grouped(x, _group(params, 64)))
+    scaled, exponent, _ = _ue8m0(_split_groups(x, _group(params, 64)))
     # e4m3 times a power of two: exact in fp64.
     values = np.ldexp(decode(round_to(scaled, E4M3), E4M3), exponent[..., None])
     return {"x": from_bits(round_to(_join_groups(values, x), fmt), fmt)}
@@ -188,7 +188,7 @@ def e2m1_group(tensors: Tensors, params: Params) -> Outputs:
     x = _matrix(tensors["x"])
     if x.shape[1] % 2:
         raise ValueError(f"two codes share a byte but K = {x.shape[1]} is odd; pad K to even")
-    groups = _grouped(x, _group(params, 32))
+    groups = _split_groups(x, _group(params, 32))
     finite: Array = np.asarray(np.isfinite(groups).all(axis=-1))
     groups = np.where(finite[..., None], groups, np.float32(0.0))
     exponent = covering_exponent(np.maximum(_amax(groups), _E2M1_FLOOR), _E2M1_LARGEST)
@@ -217,7 +217,7 @@ def _fp32(tensor: torch.Tensor) -> Array:
     if tensor.dtype not in (torch.float32, torch.float16, torch.bfloat16):
         raise ValueError(f"a quantiser takes fp32, fp16 or bf16 but got {tensor.dtype}; convert it")
     require_subnormals()
-    return widened(to_numpy(tensor))
+    return widen(to_numpy(tensor))
 
 
 def _matrix(tensor: torch.Tensor) -> Array:
@@ -233,7 +233,7 @@ def _group(params: Params, default: int) -> int:
     return group
 
 
-def _grouped(x: Array, group: int) -> Array:
+def _split_groups(x: Array, group: int) -> Array:
     """[..., K] -> [..., ceil(K / group), group], the last group filled up with zeros."""
     *rows, k = x.shape
     count = -(-k // group)
@@ -245,7 +245,7 @@ def _grouped(x: Array, group: int) -> Array:
 
 
 def _join_groups(groups: Array, x: Array) -> Array:
-    """`_grouped` undone: back to the shape of `x`."""
+    """`_split_groups` undone: back to the shape of `x`."""
     *rows, count, group = groups.shape
     return groups.reshape(*rows, count * group)[..., : x.shape[-1]]
 
@@ -286,7 +286,7 @@ def _e4m3(values: Array) -> Array:
 def _kv_blocks(x: Array, kind: Literal["int8", "fp8"]) -> tuple[Array, Array]:
     """[..., D] -> the codes [..., D] and the scales [..., ceil(D / 32)] of `kv_store`."""
     largest = np.float32(127.0) if kind == "int8" else _E4M3_LARGEST
-    groups = _grouped(x, _KV_BLOCK)
+    groups = _split_groups(x, _KV_BLOCK)
     amax = _amax(groups)
     with np.errstate(all="ignore"):
         codes = round_to(amax / largest, FP16)

@@ -59,7 +59,7 @@ def round_to(
     """
     require_policy(fmt, mode, overflow)
     require_subnormals()
-    values = widened(np.asarray(x))
+    values = widen(np.asarray(x))
     flat = values.reshape(-1)
     codes = np.empty(flat.shape, dtype=fmt.storage)
     for start in range(0, flat.size, _BLOCK):
@@ -98,7 +98,7 @@ def require_subnormals() -> None:
         )
 
 
-def widened(array: Array) -> Array:
+def widen(array: Array) -> Array:
     """fp16 and bf16 as fp32, exactly; fp32 and fp64 as they are; ValueError for another type."""
     if array.dtype in (np.float32, np.float64):
         return array

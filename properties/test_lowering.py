@@ -7,7 +7,7 @@ prints the same reports.
 import pytest
 
 from bitproof.harness.lowering import report
-from bitproof.harness.lowering.compile import reading
+from bitproof.harness.lowering.compile import read_one
 from bitproof.harness.report.summary import Entry
 from bitproof.harness.search import profiles
 from bitproof.harness.subjects.discovery import FoundSpec
@@ -31,6 +31,6 @@ def test_lowering(
 
     def judge() -> Entry:
         excluded = report.find_excluded(kernel.spec, target, patient=named or nightly)
-        return excluded or report.entry(report.judge(reading(kernel, target), kernel.spec))
+        return excluded or report.entry(report.judge(read_one(kernel, target), kernel.spec))
 
     conclude(f"lowering for {target}", kernel, judge)

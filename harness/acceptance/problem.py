@@ -17,7 +17,7 @@ from bitproof.harness.case import Inputs, build
 from bitproof.harness.errors import SpecError, UsageError
 from bitproof.harness.inputs import cases_of
 from bitproof.harness.lanes.base import parameters
-from bitproof.harness.outcomes import CheckResult, Outcome, judged
+from bitproof.harness.outcomes import CheckResult, Outcome, conclude
 from bitproof.harness.references import (
     Operands,
     Reference,
@@ -67,7 +67,7 @@ class Problem:
         silent = self._find_silence(outputs, inputs, wrong=bool(findings))
         if silent:
             return CheckResult(outcome=Outcome.NOT_DEMONSTRATED, reason=silent)
-        return judged(findings, worst=worst)
+        return conclude(findings, worst=worst)
 
     def _find_silence(self, outputs: Mapping[str, Tensor], inputs: Inputs, *, wrong: bool) -> str:
         """Why these inputs tell nothing; "" where they do.

@@ -18,7 +18,7 @@ from bitproof.harness.acceptance.problem import Problem
 from bitproof.harness.acceptance.remote import LAYOUTS, Remote
 from bitproof.harness.case import Case, Inputs, build, encode
 from bitproof.harness.lanes.base import Lane
-from bitproof.harness.outcomes import CheckResult, Finding, Outcome, judged
+from bitproof.harness.outcomes import CheckResult, Finding, Outcome, conclude
 from bitproof.harness.search import falsify, profiles
 
 # Powers of two that each input is times, in turn.
@@ -81,7 +81,7 @@ def try_launches(bench: Bench, seconds: float) -> Evidence:
     if answer.failed is not None:
         return _fail("launches", answer.failed, case)
     if answer.told["refusal"]:
-        refusal = judged([Finding(summary=answer.told["refusal"])])
+        refusal = conclude([Finding(summary=answer.told["refusal"])])
         return _fail("launches", refusal, case)
     starts, operations = answer.told["starts"], answer.told["operations"]
     facts = {"starts": starts, "torch_operations": operations}

@@ -23,7 +23,7 @@ from bitproof.harness.bounds import exact_bits
 from bitproof.harness.case import Inputs, Launch
 from bitproof.harness.compiling.compiler import find_refusal
 from bitproof.harness.errors import BitproofError
-from bitproof.harness.lanes.base import Lane, LaunchFailed, Variation, kept
+from bitproof.harness.lanes.base import Lane, LaunchFailed, Variation, copy_outputs
 from bitproof.harness.outcomes import classify
 from bitproof.harness.processes.serve import serve
 from bitproof.harness.spec import Bitwise, KernelSpec
@@ -148,7 +148,7 @@ class Candidate:
             params = {**inputs.params, "launch": inputs.launch}
             outputs = self.lane.launch(self.spec, dict(tensors), params)
             if keep:
-                found.append(_here(kept(outputs)))
+                found.append(_here(copy_outputs(outputs)))
 
         call(held, a)
         _write_silently(held, b)

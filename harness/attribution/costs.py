@@ -49,7 +49,7 @@ class Model:
 
     def __post_init__(self) -> None:
         """SpecError for a model that contradicts itself, UsageError where the exact answer is 0."""
-        storage, params = declared(self.spec), parameters(self.inputs)
+        storage, params = require_storage(self.spec), parameters(self.inputs)
         try:
             stored: Any = storage.stored(params)
         except Exception as error:
@@ -71,7 +71,7 @@ class Model:
     @property
     def free(self) -> tuple[str, ...]:
         """The stored points that may be promoted to fp32."""
-        public = declared(self.spec).public
+        public = require_storage(self.spec).public
         return tuple(point for point in self.stored if point not in public)
 
     def error(self, rounded: Iterable[str]) -> float:
@@ -86,7 +86,7 @@ class Model:
         return f"spec {self.spec.name!r}: its storage model"
 
     def _answer(self, rounded: frozenset[str]) -> Floats:
-        model = declared(self.spec).model
+        model = require_storage(self.spec).model
         try:
             answers: Any = model(self.inputs.tensors, parameters(self.inputs), rounded)
         except Exception as error:
@@ -147,7 +147,7 @@ class Promotions:
     tried: int
 
 
-def declared(spec: KernelSpec) -> Storage:
+def require_storage(spec: KernelSpec) -> Storage:
     """The spec's storage model; UsageError when it declares none."""
     if spec.storage is None:
         raise UsageError(

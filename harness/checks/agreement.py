@@ -9,9 +9,9 @@ from bitproof.harness.case import Inputs
 from bitproof.harness.checks.declaration import Check
 from bitproof.harness.compiling.compiler import find_refusal
 from bitproof.harness.errors import Uncompilable, one_line
-from bitproof.harness.lanes.arena import unwritten
+from bitproof.harness.lanes.arena import find_unwritten
 from bitproof.harness.lanes.base import Lane, Launched, LaunchFailed, Variation
-from bitproof.harness.outcomes import CheckResult, Finding, Outcome, classify, judged
+from bitproof.harness.outcomes import CheckResult, Finding, Outcome, classify, conclude
 from bitproof.harness.report import compare
 from bitproof.harness.spec import KernelSpec
 
@@ -28,7 +28,7 @@ def check(spec: KernelSpec, inputs: Inputs, lane: Lane) -> CheckResult:
         launched = _launch(spec, inputs, lane)
     refusal = find_refusal(spec.name, launched.launches or ())
     if refusal:
-        return judged([Finding(summary=refusal)])
+        return conclude([Finding(summary=refusal)])
     widths: dict[str, int] = {}
     findings, worst = compare.against_oracle(spec, launched.outputs, inputs, widths=widths)
     if any(finding.index is not None for finding in findings):
@@ -41,7 +41,7 @@ def check(spec: KernelSpec, inputs: Inputs, lane: Lane) -> CheckResult:
         found, further = compare.against_oracle(spec, tuned.outputs, inputs)
         findings = [dataclasses.replace(one, summary=f"{_TUNED}{one.summary}") for one in found]
         worst = max(worst, further)
-    judgement = judged(findings, worst=worst)
+    judgement = conclude(findings, worst=worst)
     if launched.launches is None:
         return dataclasses.replace(judgement, counts=widths)
     counts = {"a kernel launched": int(bool(launched.launches))}
@@ -85,7 +85,7 @@ def _attributed(
 
     def writer(name: str, index: tuple[int, ...]) -> str:
         first, second = (run.outputs[name][index] for run in (launched, again))
-        if bool(unwritten(first, second, poisons).any()):
+        if bool(find_unwritten(first, second, poisons).any()):
             return compare.NOBODY
         return again.writer(name, index) if again.writer and spec.program is None else ""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bitproof.harness.case import Inputs
 from bitproof.harness.checks.declaration import Check
 from bitproof.harness.lanes.base import Lane, Variation
-from bitproof.harness.outcomes import CheckResult, Finding, judged
+from bitproof.harness.outcomes import CheckResult, Finding, conclude
 from bitproof.harness.spec import KernelSpec
 
 
@@ -24,7 +24,7 @@ def check(spec: KernelSpec, inputs: Inputs, lane: Lane) -> CheckResult:
                 if shapes[name] != tuple(tensor.shape)
             )
             findings.append(Finding(summary=f"{compiled} more compiled variants for {changed}"))
-    return judged(findings)
+    return conclude(findings)
 
 
 CHECK = Check(

@@ -10,8 +10,8 @@ from bitproof.harness.case import Inputs
 from bitproof.harness.checks.declaration import Check
 from bitproof.harness.data import bits
 from bitproof.harness.errors import describe
-from bitproof.harness.lanes.base import Lane, Uncapturable, Variation, kept
-from bitproof.harness.outcomes import CheckResult, Finding, Outcome, judged
+from bitproof.harness.lanes.base import Lane, Uncapturable, Variation, copy_outputs
+from bitproof.harness.outcomes import CheckResult, Finding, Outcome, conclude
 from bitproof.harness.report import compare
 from bitproof.harness.spec import KernelSpec
 
@@ -23,13 +23,13 @@ def check(spec: KernelSpec, inputs: Inputs, lane: Lane) -> CheckResult:
     that reads nothing would pass, and nothing is shown.
     """
     turned = reverse(inputs)
-    first = _select_claimed(spec, kept(lane.run(spec, inputs, Variation()).outputs))
-    other = _select_claimed(spec, kept(lane.run(spec, turned, Variation()).outputs))
+    first = _select_claimed(spec, copy_outputs(lane.run(spec, inputs, Variation()).outputs))
+    other = _select_claimed(spec, copy_outputs(lane.run(spec, turned, Variation()).outputs))
     try:
         graph = lane.capture(spec, inputs)
     except Uncapturable as failure:
         cause = failure.__cause__ or failure
-        return judged([Finding(summary=f"no graph can hold this launch: {describe(cause)}")])
+        return conclude([Finding(summary=f"no graph can hold this launch: {describe(cause)}")])
     findings = []
     for values, eager, on in (
         (turned, other, "values in reverse"),
@@ -43,7 +43,7 @@ def check(spec: KernelSpec, inputs: Inputs, lane: Lane) -> CheckResult:
     if not findings and all(compare.same_bits(n, first[n], other[n], "") is None for n in first):
         reason = "its outputs are the same on its values in reverse"
         return CheckResult(outcome=Outcome.NOT_DEMONSTRATED, reason=reason)
-    return judged(findings)
+    return conclude(findings)
 
 
 def reverse(inputs: Inputs) -> Inputs:

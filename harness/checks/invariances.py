@@ -14,8 +14,8 @@ from bitproof.harness.case import Inputs
 from bitproof.harness.checks.declaration import Check, Shows
 from bitproof.harness.data import bits
 from bitproof.harness.errors import SpecError
-from bitproof.harness.lanes.base import Lane, Variation, kept
-from bitproof.harness.outcomes import CheckResult, Finding, Outcome, judged
+from bitproof.harness.lanes.base import Lane, Variation, copy_outputs
+from bitproof.harness.outcomes import CheckResult, Finding, Outcome, conclude
 from bitproof.harness.report import compare
 from bitproof.harness.spec import Invariance, KernelSpec, Tensors
 
@@ -51,10 +51,10 @@ def check(spec: KernelSpec, inputs: Inputs, lane: Lane) -> CheckResult:
         return CheckResult(
             outcome=Outcome.NOT_DEMONSTRATED, reason="no invariance applies", counts=counts
         )
-    return dataclasses.replace(judged(findings), counts=counts)
+    return dataclasses.replace(conclude(findings), counts=counts)
 
 
-def applied(invariance: Invariance, inputs: Inputs) -> tuple[Inputs, Inputs] | None:
+def apply(invariance: Invariance, inputs: Inputs) -> tuple[Inputs, Inputs] | None:
     """What the first and the second run take, None where the relation says nothing of these inputs."""
     begun = inputs if invariance.start is None else invariance.start(inputs)
     transformed = None if begun is None else invariance.transform(begun)
@@ -65,7 +65,7 @@ def _two(
     spec: KernelSpec, invariance: Invariance, inputs: Inputs, base: Tensors, lane: Lane
 ) -> tuple[Tensors, Tensors] | None:
     """What the last run must give, and what it gives; None where the invariance does not apply."""
-    taken = applied(invariance, inputs)
+    taken = apply(invariance, inputs)
     if taken is None:
         return None
     begun, transformed = taken
@@ -128,7 +128,7 @@ def _differ(name: str, first: Tensors, other: Tensors) -> Finding | None:
 
 
 def _run(spec: KernelSpec, inputs: Inputs, lane: Lane) -> Tensors:
-    return kept(lane.run(spec, inputs, Variation()).outputs)
+    return copy_outputs(lane.run(spec, inputs, Variation()).outputs)
 
 
 def _unsigned(tensor: Tensor) -> Tensor:
@@ -162,7 +162,7 @@ def list_wanted(spec: KernelSpec) -> Mapping[str, Shows]:
 
 
 def _applies(invariance: Invariance, inputs: Inputs) -> bool:
-    return applied(invariance, inputs) is not None
+    return apply(invariance, inputs) is not None
 
 
 CHECK = Check(

@@ -15,9 +15,9 @@ import torch
 from bitproof.harness.case import Inputs
 from bitproof.harness.checks.declaration import Check
 from bitproof.harness.data import bits
-from bitproof.harness.lanes.arena import unwritten
+from bitproof.harness.lanes.arena import find_unwritten
 from bitproof.harness.lanes.base import Lane, Launched, Variation
-from bitproof.harness.outcomes import CheckResult, Finding, judged
+from bitproof.harness.outcomes import CheckResult, Finding, conclude
 from bitproof.harness.spec import KernelSpec
 
 
@@ -32,7 +32,7 @@ def check(spec: KernelSpec, inputs: Inputs, lane: Lane) -> CheckResult:
     findings += _trespasses(first) or _trespasses(second)
     findings += _touched_inputs(spec, inputs, first)
     findings += _unwritten_outputs(first, second)
-    return judged(findings)
+    return conclude(findings)
 
 
 def _trespasses(launched: Launched) -> list[Finding]:
@@ -65,7 +65,7 @@ def _unwritten_outputs(first: Launched, second: Launched) -> list[Finding]:
     poisons = (first.arena.poison, second.arena.poison)
     found = []
     for name in sorted(first.outputs):
-        missing = unwritten(first.outputs[name], second.outputs[name], poisons)
+        missing = find_unwritten(first.outputs[name], second.outputs[name], poisons)
         if bool(missing.any()):
             index = torch.nonzero(missing)[0].tolist()
             count = int(missing.sum())

@@ -12,8 +12,8 @@ from bitproof.harness.case import Inputs
 from bitproof.harness.checks.declaration import Check, Shows
 from bitproof.harness.data import bits
 from bitproof.harness.errors import SpecError
-from bitproof.harness.lanes.base import Lane, Variation, kept
-from bitproof.harness.outcomes import CheckResult, Finding, judged
+from bitproof.harness.lanes.base import Lane, Variation, copy_outputs
+from bitproof.harness.outcomes import CheckResult, Finding, conclude
 from bitproof.harness.report import compare
 from bitproof.harness.spec import Bitwise, KernelSpec
 
@@ -35,7 +35,7 @@ def check(spec: KernelSpec, inputs: Inputs, lane: Lane) -> CheckResult:
         finding = compare.same_bits(name, runs[0][name], runs[turn][name], f"run {turn + 1}")
         assert finding is not None
         findings.append(finding)
-    verdict = judged(findings, runs=float(len(runs)))
+    verdict = conclude(findings, runs=float(len(runs)))
     verdict = dataclasses.replace(verdict, turns={"kernel": repeated.differing})
     judged_by = sorted(claim.varies or claim.outputs or set(runs[0]))
     if claim.control is not None:
@@ -58,7 +58,7 @@ def check(spec: KernelSpec, inputs: Inputs, lane: Lane) -> CheckResult:
         for one in moved.values()
         if one is not None
     ]
-    return dataclasses.replace(judged(found, **verdict.measures), turns=verdict.turns)
+    return dataclasses.replace(conclude(found, **verdict.measures), turns=verdict.turns)
 
 
 def adds_in_another_order(sums: int) -> bool:
@@ -95,7 +95,7 @@ def _repeat(spec: KernelSpec, inputs: Inputs, lane: Lane) -> _Repeated:
     runs, sums = [], 0
     for turn in range(turns):
         launched = lane.run(spec, inputs, Variation(turn=turn, turns=turns))
-        runs.append(kept(launched.outputs))
+        runs.append(copy_outputs(launched.outputs))
         sums = max(sums, launched.sums)
     for turn, run in enumerate(runs):
         if set(run) != set(runs[0]):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bitproof.harness.case import Inputs
 from bitproof.harness.checks.declaration import Check
 from bitproof.harness.lanes.base import Lane, Variation
-from bitproof.harness.outcomes import CheckResult, judged
+from bitproof.harness.outcomes import CheckResult, conclude
 from bitproof.harness.report import compare
 from bitproof.harness.spec import KernelSpec
 
@@ -20,7 +20,7 @@ def check(spec: KernelSpec, inputs: Inputs, lane: Lane) -> CheckResult:
     lane.run(spec, inputs, Variation())
     launched = lane.run(spec, inputs, Variation(delayed=True))
     findings, worst = compare.against_oracle(spec, launched.outputs, inputs)
-    return judged(findings, worst=worst)
+    return conclude(findings, worst=worst)
 
 
 # Waiting for a late producer takes about as long as sixteen launches.

@@ -112,7 +112,7 @@ def _watch(kernel: str, title: str, total: int) -> Any:
 
 def _output(spec: KernelSpec, asked: str | None) -> str:
     """The output asked for, the model's first where none is."""
-    answered = attribution.declared(spec).outputs
+    answered = attribution.require_storage(spec).outputs
     if asked is not None and asked not in answered:
         raise UsageError(
             f"the storage model of kernel {spec.name!r} answers no output {asked!r}: "
@@ -176,7 +176,7 @@ def _draw_large(spec: KernelSpec, scale: Scale) -> list[Case]:
 
     Those that round a point which could be promoted, then those with the most elements.
     """
-    storage = attribution.declared(spec)
+    storage = attribution.require_storage(spec)
 
     def worth(case: Case) -> tuple[bool, int]:
         made = build(case, torch.device("cpu"))
@@ -208,7 +208,7 @@ def _plain(
     model: Model, ran: Run, told: Attribution, target: float | None, sets: Promotions | None
 ) -> dict[str, Any]:
     """All of it as JSON values; docs/attribution.md says what each means."""
-    storage = attribution.declared(model.spec)
+    storage = attribution.require_storage(model.spec)
     case = ran.inputs.case
     return {
         "format": FORMAT,
@@ -265,7 +265,7 @@ def _show(
     fault: str | None,
 ) -> None:
     """The same as tables with bars, for a person."""
-    storage = attribution.declared(model.spec)
+    storage = attribution.require_storage(model.spec)
     versions = "  ".join(f"{name} {value}" for name, value in lane.versions().items() if value)
     planted = f" with planted fault {fault!r}" if fault else ""
     click.echo(f"{model.spec.name}{planted}: {versions}")

@@ -130,7 +130,9 @@ def _rename(
     """Both with the spec's names; UsageError for a name that the file has not, or would have twice."""
     for theirs, ours in renamed.items():
         if theirs not in tensors:
-            raise UsageError(f"{path} has no tensor {theirs!r} to rename, only {_listed(tensors)}")
+            raise UsageError(
+                f"{path} has no tensor {theirs!r} to rename, only {_join_names(tensors)}"
+            )
         if ours in tensors and ours not in renamed:
             raise UsageError(
                 f"{path} has a tensor {ours!r} already: {theirs!r} cannot have its name"
@@ -155,8 +157,8 @@ def load_outputs(
     missing = sorted(set(spec.bounds) - set(found))
     if not found:
         raise UsageError(
-            f"{path} has no output of kernel {spec.name!r}: it has {_listed(tensors)}, the outputs are "
-            f"{_listed(missing)}"
+            f"{path} has no output of kernel {spec.name!r}: it has {_join_names(tensors)}, the outputs are "
+            f"{_join_names(missing)}"
         )
     return found
 
@@ -269,7 +271,7 @@ def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     }
     for name in sorted(set(told) - set(tensors)):
         raise UsageError(
-            f"{path} tells strides of {name!r}, but has no such tensor, only {_listed(tensors)}"
+            f"{path} tells strides of {name!r}, but has no such tensor, only {_join_names(tensors)}"
         )
     return tensors, told
 
@@ -308,9 +310,11 @@ def _laid(path: Path, name: str, tensor: Tensor, told: str | None) -> Tensor:
 def _hold(tensors: Mapping[str, Tensor], like: Schema, where: str) -> None:
     """Raise UsageError for the first tensor that no drawn case has."""
     for name in sorted(like.required - set(tensors)):
-        raise UsageError(f"{where}: tensor {name!r} is missing, it needs {_listed(like.required)}")
+        raise UsageError(
+            f"{where}: tensor {name!r} is missing, it needs {_join_names(like.required)}"
+        )
     for name in sorted(set(tensors) - set(like.dtypes)):
-        raise UsageError(f"{where}: it has no tensor {name!r}, but {_listed(like.dtypes)}")
+        raise UsageError(f"{where}: it has no tensor {name!r}, but {_join_names(like.dtypes)}")
     for name, tensor in sorted(tensors.items()):
         if tensor.dtype not in like.dtypes[name]:
             raise UsageError(
@@ -336,7 +340,7 @@ def _params(given: Mapping[str, Any], like: Schema, spec: KernelSpec) -> dict[st
     for name, value in given.items():
         if name not in plain:
             raise UsageError(
-                f"kernel {spec.name!r} has no parameter {name!r}, but {_listed(plain)}"
+                f"kernel {spec.name!r} has no parameter {name!r}, but {_join_names(plain)}"
             )
         default = plain[name]
         if name == _LAUNCH and isinstance(value, dict):
@@ -351,7 +355,7 @@ def _params(given: Mapping[str, Any], like: Schema, spec: KernelSpec) -> dict[st
     return plain
 
 
-def _listed(names: Any) -> str:
+def _join_names(names: Any) -> str:
     return ", ".join(repr(name) for name in sorted(names)) or "none"
 
 

@@ -20,7 +20,7 @@ from bitproof.harness.commands.screen import progress
 from bitproof.harness.commands.subject import exit_status
 from bitproof.harness.errors import EnvironmentUnfit, UsageError
 from bitproof.harness.lanes.base import Lane
-from bitproof.harness.outcomes import CheckResult, Outcome, judged
+from bitproof.harness.outcomes import CheckResult, Outcome, conclude
 from bitproof.harness.report import compare, failure, records, summary
 from bitproof.harness.report.records import Captured
 from bitproof.harness.search import falsify, journal, profiles
@@ -107,10 +107,10 @@ def _judge_outputs(found: FoundSpec, path: Path, inputs: Inputs, renamed: Mappin
     partial = dataclasses.replace(found.spec, bounds=told)
     findings, worst = compare.against_oracle(partial, given, inputs)
     click.echo(f"{found.spec.name}: captured outputs {', '.join(sorted(given))} against the oracle")
-    left = sorted(set(found.spec.bounds) - set(given) - found.spec.left_out(inputs.params))
+    left = sorted(set(found.spec.bounds) - set(given) - found.spec.list_left_out(inputs.params))
     if left:
         click.echo(f"not judged: {', '.join(left)}, which the file has not")
-    result = judged(findings)
+    result = conclude(findings)
     for line in result.text.splitlines():
         click.echo(line)
     if not findings:

@@ -32,9 +32,9 @@ def run(
     from bitproof.harness.lowering.holding import needs_holding, refute_grid, withdraw
     from bitproof.harness.subjects.discovery import locate, require_sound
     from bitproof.harness.subjects.planting import with_fault
-    from bitproof.harness.targets.architectures import listed
+    from bitproof.harness.targets.architectures import parse_targets
 
-    names = listed(targets)
+    names = parse_targets(targets)
     every = locate(specs, kernels)
     found = [with_fault(kernel, fault) for kernel in every if not kernel.mistakes]
     by_name = {kernel.spec.name: kernel.spec for kernel in found}

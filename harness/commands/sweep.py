@@ -25,7 +25,7 @@ from bitproof.harness.report import files, records
 from bitproof.harness.subjects.discovery import FoundSpec
 from bitproof.harness.sweep import census
 from bitproof.harness.sweep.census import Census
-from bitproof.harness.sweep.sweep import declared, sweep
+from bitproof.harness.sweep.sweep import require_elementwise, sweep
 from bitproof.oracles import formats
 
 FOLDER = files.FOLDER / "sweeps"
@@ -44,7 +44,7 @@ def run(
     low, high = parse_bounds(bits)
     lanes.choose(lane)
     found = find_subject(kernel, specs, fault)
-    cast = declared(found.spec)
+    cast = require_elementwise(found.spec)
     here = lanes.present()
     began = time.perf_counter()
     so_far = Census()

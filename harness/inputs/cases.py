@@ -152,7 +152,7 @@ def _pick(
     count = torch.Size(shape).numel()
     if count and not into:
         raise ValueError(f"{count} indices pick from {index.into!r}, which has no rows")
-    words = data.hashed(seed, 0, count, device)
+    words = data.hash_words(seed, 0, count, device)
     if index.unique:
         width = shape[-1] if shape else 1
         if width > into:

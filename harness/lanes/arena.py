@@ -151,7 +151,7 @@ class Arena:
         """The tensors placed here, and what a launcher allocated filled."""
         return [block.view for block in self.blocks if not block.poisoned]
 
-    def unwritten(self) -> list[Tensor]:
+    def list_unwritten(self) -> list[Tensor]:
         """The tensors handed out as fresh memory that held nothing but poison when first asked about.
 
         That is by its bytes: torch's own record of writes misses those in inference mode and through
@@ -259,7 +259,7 @@ def _tensors(argument: Any) -> Iterator[Tensor]:
         yield from _tensors(list(argument.values()))
 
 
-def unwritten(first: Tensor, second: Tensor, poisons: tuple[int, int]) -> Tensor:
+def find_unwritten(first: Tensor, second: Tensor, poisons: tuple[int, int]) -> Tensor:
     """Mask of the elements still poison in both of two runs under two poisons: nobody wrote them."""
     one, two = _element_bytes(first), _element_bytes(second)
     return ((one == poisons[0]).all(-1)) & ((two == poisons[1]).all(-1))

@@ -19,7 +19,7 @@ _TRIED = 4
 
 
 @contextmanager
-def configured(number: int, *, tuning: bool = False) -> Iterator[None]:
+def force_config(number: int, *, tuning: bool = False) -> Iterator[None]:
     """While active, an autotuned kernel runs in its configuration `number`, modulo how many it has.
 
     Where early pruning leaves that one out, another takes its place. With `tuning` the autotuner tries some

@@ -127,7 +127,7 @@ class Lane(Protocol):
         ...
 
 
-def placed(spec: KernelSpec, inputs: Inputs, arena: Arena) -> dict[str, Tensor]:
+def place_inputs(spec: KernelSpec, inputs: Inputs, arena: Arena) -> dict[str, Tensor]:
     """Guarded copies of the input tensors, laid out as the case's launch asks."""
     launch = inputs.launch
     laid = layouts.lay(spec.allowed_layouts(), launch.layout, inputs.tensors)
@@ -157,7 +157,7 @@ def call(
     Raises LaunchFailed from whatever the launcher raises, SpecError when it does not return named
     tensors, EnvironmentUnfit when it leaves the processor flushing subnormals.
     """
-    tensors = placed(spec, inputs, arena)
+    tensors = place_inputs(spec, inputs, arena)
     with Allocations(arena) as mode, active_within(mode):
         try:
             outputs = spec.run(dict(tensors), parameters(inputs))
@@ -177,11 +177,11 @@ def require_named_outputs(spec: KernelSpec, outputs: Any, params: Params) -> dic
             raise SpecError(f"{where}, it returned {name!r}: {type(output).__name__}")
         if output.is_complex():
             raise SpecError(f"{where}, {name!r} is complex: return torch.view_as_real of it")
-    left_out = spec.left_out(params)
+    left_out = spec.list_left_out(params)
     return {name: output.detach() for name, output in outputs.items() if name not in left_out}
 
 
-def kept(outputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def copy_outputs(outputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Copies, bit for bit, for a later comparison: a launcher may reuse its buffers in the next run."""
     return {name: bits(output).clone().view(output.dtype) for name, output in outputs.items()}
 

@@ -14,7 +14,7 @@ from triton import knobs
 from bitproof.harness.case import Inputs
 from bitproof.harness.lanes import graphs
 from bitproof.harness.lanes.arena import Arena
-from bitproof.harness.lanes.autotune import configured
+from bitproof.harness.lanes.autotune import force_config
 from bitproof.harness.lanes.base import Launched, Variation, call
 from bitproof.harness.processes.serve import stage
 from bitproof.harness.spec import KernelSpec, Params, Tensors
@@ -43,7 +43,7 @@ class CudaLane:
         compiled: list[object] = []
         if variation.turn % 4 >= 2:
             _compete()
-        chosen = configured(inputs.launch.config, tuning=variation.tuning)
+        chosen = force_config(inputs.launch.config, tuning=variation.tuning)
         if variation.turn % 2 == 0 and not variation.delayed:
             with _note_compilations(compiled), chosen:
                 outputs, tensors = call(spec, inputs, arena)

@@ -12,13 +12,13 @@ from torch import Tensor
 from bitproof.harness.case import Inputs
 from bitproof.harness.data import bits
 from bitproof.harness.lanes.arena import Arena, fill
-from bitproof.harness.lanes.autotune import configured
+from bitproof.harness.lanes.autotune import force_config
 from bitproof.harness.lanes.base import (
     Uncapturable,
     Variation,
-    kept,
+    copy_outputs,
     parameters,
-    placed,
+    place_inputs,
     require_named_outputs,
 )
 from bitproof.harness.spec import KernelSpec
@@ -36,7 +36,7 @@ class Graph:
         """The outputs after a replay on the values of `inputs`, copied bit for bit."""
         _fill(self.inputs, inputs)
         self.recorded.replay()
-        return kept(self.outputs)
+        return copy_outputs(self.outputs)
 
 
 def capture(spec: KernelSpec, inputs: Inputs) -> Graph:
@@ -48,18 +48,18 @@ def capture(spec: KernelSpec, inputs: Inputs) -> Graph:
     Uncapturable from what the launcher or the end of the capture raises.
     """
     arena = Arena(device=torch.device("cuda", 0), poison=Variation().poison)
-    tensors = placed(spec, inputs, arena)
+    tensors = place_inputs(spec, inputs, arena)
     here, side = torch.cuda.current_stream(), torch.cuda.Stream()  # type: ignore[no-untyped-call]
     recorded = torch.cuda.CUDAGraph()
     side.wait_stream(here)
     try:
         try:
-            with torch.cuda.stream(side), _forbid_waits(), configured(inputs.launch.config):
+            with torch.cuda.stream(side), _forbid_waits(), force_config(inputs.launch.config):
                 spec.run(dict(tensors), parameters(inputs))
         finally:
             here.wait_stream(side)
         _fill(tensors, inputs)
-        with torch.cuda.graph(recorded, stream=side), configured(inputs.launch.config):
+        with torch.cuda.graph(recorded, stream=side), force_config(inputs.launch.config):
             outputs = spec.run(dict(tensors), parameters(inputs))
     except torch.OutOfMemoryError:
         raise

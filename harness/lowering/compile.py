@@ -56,7 +56,7 @@ def readings(
 
     def make(place: int) -> Reading:
         found, target = wanted[place]
-        one = reading(found, target)
+        one = read_one(found, target)
         tell(one)
         with _lock:
             left[target] -= 1
@@ -77,7 +77,7 @@ def readings(
     return [answers[place] for place in range(len(wanted))]
 
 
-def reading(found: FoundSpec, target: str) -> Reading:
+def read_one(found: FoundSpec, target: str) -> Reading:
     """What one kernel's code for one target says, from disk where it was read before."""
     path = FOLDER / f"{found.spec.name}-{target}-{_digest(found, target)}.json"
     try:

@@ -33,12 +33,12 @@ def _convert(x_ptr, y_ptr, BLOCK: tl.constexpr, ROUNDING: tl.constexpr):  # type
 def verdict(conversion: Conversion) -> Verdict | NotModelled:
     """What the installed target makes of `conversion`, or the instruction that is not modelled."""
     try:
-        return trial.verdict(conversion, compiled(conversion), nvidia=_is_nvidia())
+        return trial.verdict(conversion, compile_conversion(conversion), nvidia=_is_nvidia())
     except NotModelled as missing:
         return missing
 
 
-def compiled(conversion: Conversion) -> Code:
+def compile_conversion(conversion: Conversion) -> Code:
     """The code of the conversion alone; NotModelled where torch has no such type or Triton refuses it."""
     source, target = formats.by_name(conversion.source), formats.by_name(conversion.target)
     if source.torch_dtype is None or target.torch_dtype is None:

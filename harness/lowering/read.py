@@ -30,7 +30,9 @@ def read(spec: KernelSpec, target: Target, *, examples: int) -> Reading:
         subject = subject_of(spec, target, compiled)
         functions.setdefault(compiled.function, []).append((subject, compiled))
         conversions.update(_conversions(subject))
-        atomics.update(name for store in computing.sums(subject) for name in subject.stored(store))
+        atomics.update(
+            name for store in computing.sums(subject) for name in subject.find_stored(store)
+        )
         for key, hazard in _hazards(subject, compiled).items():
             earlier = hazards.get(key)
             hazards[key] = hazard if earlier is None else _count_again(earlier, hazard)
@@ -65,7 +67,7 @@ def subject_of(spec: KernelSpec, target: Target, compiled: Compiled) -> Subject:
         asked=ttir.parse(texts["ttir"]),
         code=ptx.parse(texts["ptx"]) if nvidia else llir.parse(texts["llir"]),
         written=compiled.written,
-        fused={} if nvidia else amdgcn.fused(texts["amdgcn"]),
+        fused={} if nvidia else amdgcn.find_fused(texts["amdgcn"]),
         unwritten=_find_unwritten(target, compiled),
         verdict=verdict,
     )
@@ -76,7 +78,7 @@ def _find_unwritten(target: Target, compiled: Compiled) -> tuple[sass.Unwritten,
     if target.arch != 90 or "wgmma" not in compiled.texts["ptx"]:
         return ()
     text = sass.disassemble(compiled.cubin) if compiled.cubin else None
-    return None if text is None else sass.unwritten(text)
+    return None if text is None else sass.find_unwritten(text)
 
 
 def _hazards(subject: Subject, compiled: Compiled) -> dict[tuple[str, ...], Hazard]:

@@ -72,7 +72,7 @@ class Reached:
 def compile_reached(spec: KernelSpec, target: Target, *, examples: int) -> Reached:
     """Run `spec`'s launcher on up to `examples` cases, compiling for `target`."""
     watcher = _Watcher(spec=spec)
-    null_driver.install(target, watcher.launched)
+    null_driver.install(target, watcher.note_launch)
     with watcher.listen():
         for case in falsify.draw_cases(spec, examples):
             watcher.run(case)
@@ -138,7 +138,7 @@ class _Watcher:
     def listen(self) -> Iterator[None]:
         """Triton's hooks lead here."""
         knobs.runtime.jit_cache_hook = self.skips
-        knobs.compilation.listener = self.compiled
+        knobs.compilation.listener = self.note_compiled
         try:
             yield
         finally:
@@ -191,7 +191,7 @@ class _Watcher:
         self.current = variant
         return False
 
-    def compiled(self, *, src: Any, metadata_group: dict[str, str], **_: Any) -> None:
+    def note_compiled(self, *, src: Any, metadata_group: dict[str, str], **_: Any) -> None:
         """Triton's word that it has compiled, or found in its cache, what it asked about."""
         files = {name.rsplit(".", 1)[-1]: Path(path) for name, path in metadata_group.items()}
         texts = {kind: files[kind].read_text(encoding="utf-8") for kind in TEXTS if kind in files}
@@ -200,7 +200,7 @@ class _Watcher:
         self.result.compiled.append(made)
         self.by_source[id(src)] = (src, made)
 
-    def launched(self, source: Any, arguments: tuple[Any, ...]) -> None:
+    def note_launch(self, source: Any, arguments: tuple[Any, ...]) -> None:
         """A launch into nothing: remember where its pointers point."""
         self.current = ""
         found = self.by_source.get(id(source))

@@ -14,7 +14,7 @@ import torch
 from bitproof.harness.case import Case, Inputs, build
 from bitproof.harness.compiling.launch import KernelLaunch
 from bitproof.harness.data import bits
-from bitproof.harness.lanes.base import Lane, LaunchFailed, Variation, kept
+from bitproof.harness.lanes.base import Lane, LaunchFailed, Variation, copy_outputs
 from bitproof.harness.search import falsify, profiles
 from bitproof.harness.spec import KernelSpec, Params, Tensors
 from bitproof.harness.subjects.discovery import FoundSpec
@@ -68,7 +68,7 @@ class Bench:
                 self._outputs[number] = None
             else:
                 self._launches[number] = tuple(launched.launches or ())
-                self._outputs[number] = kept(launched.outputs)
+                self._outputs[number] = copy_outputs(launched.outputs)
         return self._outputs[number]
 
     def inputs(self, number: int) -> Inputs:

@@ -53,7 +53,7 @@ def against_oracle(
     types = _types(spec, inputs)
     findings: list[Finding] = []
     worst = 0.0
-    for name in sorted(set(spec.bounds) - spec.left_out(parameters(inputs))):
+    for name in sorted(set(spec.bounds) - spec.list_left_out(parameters(inputs))):
         if name not in expected:
             raise SpecError(f"spec {spec.name!r}: its oracle does not answer output {name!r}")
         if name not in got:

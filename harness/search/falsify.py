@@ -18,7 +18,7 @@ from hypothesis.errors import FlakyFailure, HypothesisException
 
 from bitproof.harness import case as cases
 from bitproof.harness import checks
-from bitproof.harness.case import Case, Inputs, Scale, build, covered
+from bitproof.harness.case import Case, Inputs, Scale, build, features_of
 from bitproof.harness.errors import SpecError, one_line
 from bitproof.harness.lanes.base import Lane
 from bitproof.harness.outcomes import TRIED, CheckResult, Finding, Outcome
@@ -297,7 +297,7 @@ def search(
             if not any(shows(inputs) for shows in missing()):
                 return
         inputs, findings = execute(case)
-        features = covered(case)
+        features = features_of(case)
         if case.launch.layout:
             features |= set(describe_layouts(spec, inputs))
         observing.note(case, sorted(features), findings)

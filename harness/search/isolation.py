@@ -30,7 +30,7 @@ from bitproof.harness.errors import (
     describe,
 )
 from bitproof.harness.lanes.base import Lane
-from bitproof.harness.outcomes import CheckResult, Finding, Outcome, judged
+from bitproof.harness.outcomes import CheckResult, Finding, Outcome, conclude
 from bitproof.harness.processes.child import STARTING, Child, Died, Lost, signal_name
 from bitproof.harness.processes.serve import serve, stage
 from bitproof.harness.search.journal import Journal, Request
@@ -139,7 +139,7 @@ class Careful:
             inputs, findings = without_tensors(case), self._ask(request)
             self._child.close()
             if findings.outcome is Outcome.OUT_OF_RESOURCES and must_fit(found.spec, case.launch):
-                findings = judged([Finding(summary=f"it must fit, but: {findings.reason}")])
+                findings = conclude([Finding(summary=f"it must fit, but: {findings.reason}")])
         if self.journal is not None:
             self.journal.write(None)
         return inputs, findings
@@ -253,7 +253,9 @@ def answer(request: dict[str, Any], lane: Lane, known: Sequence[FoundSpec] = ())
         return lane.versions()
     try:
         asked = msgspec.convert(request, type=Request)
-        found = _known(asked, known) or _find(asked.spec, asked.kernel, asked.fault, asked.runs)
+        found = _list_known(asked, known) or _find(
+            asked.spec, asked.kernel, asked.fault, asked.runs
+        )
         case = cases.decode(found.spec.case, asked.case)
         findings = checks.run(asked.check, found.spec, build(case, lane.device), lane)
     except BitproofError:
@@ -285,7 +287,7 @@ def _runs(spec: KernelSpec) -> int:
     return spec.bitwise.runs if spec.bitwise else 0
 
 
-def _known(asked: Request, known: Sequence[FoundSpec]) -> FoundSpec | None:
+def _list_known(asked: Request, known: Sequence[FoundSpec]) -> FoundSpec | None:
     wanted = (asked.spec, asked.kernel, asked.fault, asked.runs)
     for found in known:
         spec = found.spec

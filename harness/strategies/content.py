@@ -15,7 +15,7 @@ MAGNITUDE = 0x7FFFFFFF
 INFINITY = 0x7F800000
 
 
-def widened(tensor: Tensor) -> floats.Words:
+def widen(tensor: Tensor) -> floats.Words:
     """The fp32 words that hold `tensor`'s values exactly, NaN payloads included, in its shape."""
     bits = formats.bits(tensor).astype(np.int64)
     if tensor.dtype == torch.float16:
@@ -25,7 +25,7 @@ def widened(tensor: Tensor) -> floats.Words:
 
 def content(tensor: Tensor, target: str) -> list[str]:
     """What the values contain, in words that a run's summary counts; `target` is the format rounded to."""
-    words = widened(tensor).reshape(-1)
+    words = widen(tensor).reshape(-1)
     magnitude = words & MAGNITUDE
     middle = floats.midpoints(target)
     found = {

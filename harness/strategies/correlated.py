@@ -45,15 +45,15 @@ def affine(
     factor, shift = form
     digits = _DIGITS[dtype]
     count = torch.Size(shape).numel()
-    normal = data.normal(data.hashed(seed, 0, count, device)) * 2.0**_PLACES
-    n = rounded(normal.to(torch.int64), digits)
-    x = rounded(rounded(factor * n, digits) + (shift << _PLACES), digits)
+    normal = data.normal(data.hash_words(seed, 0, count, device)) * 2.0**_PLACES
+    n = round_digits(normal.to(torch.int64), digits)
+    x = round_digits(round_digits(factor * n, digits) + (shift << _PLACES), digits)
     places = _PLACES + (_halvings(factor**2 + shift**2, shape[-1]) if unit else 0)
     words = (x.to(torch.float32) * 2.0**-places).view(torch.int32).to(torch.int64) & 0xFFFFFFFF
     return encode(words, dtype).reshape(shape)
 
 
-def rounded(x: Tensor, digits: int) -> Tensor:
+def round_digits(x: Tensor, digits: int) -> Tensor:
     """int64 `x`, below 2^53 in magnitude, rounded to `digits` binary digits, ties to even."""
     magnitude = x.abs()
     # An integer below 2^53 is exact in float64, whose exponent field then tells its length.

@@ -87,7 +87,7 @@ class Fill:
         """A tensor of `shape`; `between`, the least and the largest value, stands for kind and exponent."""
         dtype = dtype_of(self.dtype)
         count = torch.Size(shape).numel()
-        words = data.hashed(seed, 0, count, device)
+        words = data.hash_words(seed, 0, count, device)
         if dtype == torch.bool:
             return _booleans(self.kind, words).reshape(shape)
         if not dtype.is_floating_point:
@@ -139,7 +139,7 @@ def _scaled(fill: Fill, values: Tensor) -> Tensor:
 
 
 def _gaussian(shape: tuple[int, ...], seed: int, device: torch.device) -> Tensor:
-    return data.gaussian(data.hashed(seed, 0, torch.Size(shape).numel(), device)).reshape(shape)
+    return data.gaussian(data.hash_words(seed, 0, torch.Size(shape).numel(), device)).reshape(shape)
 
 
 def _plain(fill: Fill, shape: tuple[int, ...], seed: int, device: torch.device) -> Tensor:
@@ -162,7 +162,7 @@ def _graded(fill: Fill, shape: tuple[int, ...], seed: int, device: torch.device)
 
 
 def _sparse(fill: Fill, shape: tuple[int, ...], seed: int, device: torch.device) -> Tensor:
-    chosen = data.hashed(seed ^ 0x59A5, 0, torch.Size(shape).numel(), device).reshape(shape) & 7
+    chosen = data.hash_words(seed ^ 0x59A5, 0, torch.Size(shape).numel(), device).reshape(shape) & 7
     return torch.where(chosen == 0, _plain(fill, shape, seed, device), 0.0)
 
 
@@ -171,7 +171,7 @@ def _constant(fill: Fill, shape: tuple[int, ...], seed: int, device: torch.devic
 
 
 def _extreme(fill: Fill, shape: tuple[int, ...], seed: int, device: torch.device) -> Tensor:
-    words = data.hashed(seed, 0, torch.Size(shape).numel(), device)
+    words = data.hash_words(seed, 0, torch.Size(shape).numel(), device)
     reach = _REACH[_narrow(fill.dtype)]
     low, high = (max(-126, min(127, end + fill.exponent)) for end in (-reach, reach))
     return data.log_uniform(words, low, high).reshape(shape)

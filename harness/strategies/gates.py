@@ -101,10 +101,10 @@ class Gates:
         """
         device = positions.device
         rows = positions[:, None, None].expand(-1, heads, width)
-        words = data.hashed(self._salt_seed(0), 0, rows.numel(), device).reshape(rows.shape)
+        words = data.hash_words(self._salt_seed(0), 0, rows.numel(), device).reshape(rows.shape)
         if self.gate == "log":
             return {"g": data.words_to_fp32(self._fill(words, rows, self._decays(words)))}
-        normal = _words(data.normal(data.hashed(self._salt_seed(1), 0, rows.numel(), device)))
+        normal = _words(data.normal(data.hash_words(self._salt_seed(1), 0, rows.numel(), device)))
         raw = self._fill(words, rows, normal.reshape(rows.shape))
         built = {"g": encode(raw, dtype)}
         if self.biased:
@@ -143,7 +143,7 @@ class Gates:
             case "blocks":
                 blocks = rows // SUBCHUNK
                 count = int(blocks.max()) + 1 if blocks.numel() else 0
-                chosen = data.hashed(self._salt_seed(2), 0, count, rows.device)[blocks] & 1
+                chosen = data.hash_words(self._salt_seed(2), 0, count, rows.device)[blocks] & 1
                 top = floats.word(self.bound if log else _RAW_SATURATED[0])
                 return torch.where(chosen == 1, top, usual)
             case "edges":
@@ -160,7 +160,7 @@ class Gates:
         Raw values are multiples of 2^-16, so that no sum of the two is zero. At zero, an infinite rate would
         make the derivative infinite.
         """
-        words = data.hashed(self._salt_seed(3), 0, heads * width, device)
+        words = data.hash_words(self._salt_seed(3), 0, heads * width, device)
         low, high = (-904_400, -294_912) if self.kind == "gentle" else (-(1 << 17), 1 << 17)
         steps = low + (words >> 8) % (high - low) | 1
         return (steps.to(torch.float32) * 2.0**-17).reshape(heads, width)
@@ -171,7 +171,7 @@ class Gates:
         if self.rate == "extreme":
             sign = 1 - 2 * (torch.arange(heads, device=device) % 2)
             return (90 * sign + 2.0**-4 * slot).to(torch.float32)
-        within = data.hashed(self._salt_seed(5), 0, heads, device) % 64
+        within = data.hash_words(self._salt_seed(5), 0, heads, device) % 64
         return ((slot * 64 + within) * 704 // (64 * heads)).to(torch.float32) * 2.0**-8
 
 

@@ -123,7 +123,7 @@ class Values:
         words = _GENERATORS[self.kind](self, layout)
         if self.blank:
             keep = -(
-                layout.per_block(data.hashed(self.seed ^ 0xB1A2, 0, layout.blocks, device)) & 1
+                layout.per_block(data.hash_words(self.seed ^ 0xB1A2, 0, layout.blocks, device)) & 1
             )
             words = words & (keep | _SIGN)
         if self.patches and layout.size:
@@ -172,7 +172,7 @@ class _Layout:
         rows = words.reshape(self.rows, self.blocks_per_row).repeat_interleave(self.run, dim=1)
         return rows[:, : self.columns].reshape(-1)
 
-    def chosen(self, words: Tensor) -> Tensor:
+    def mask_chosen(self, words: Tensor) -> Tensor:
         """Which element of each block its word picks: a mask."""
         place = words % max(min(self.run, self.columns), 1)
         return self.column() % self.run == self.per_block(place)
@@ -184,11 +184,11 @@ def _words(values: Tensor) -> Tensor:
 
 
 def _hash_elements(values: Values, layout: _Layout) -> Tensor:
-    return data.hashed(values.seed, 0, layout.size, layout.device)
+    return data.hash_words(values.seed, 0, layout.size, layout.device)
 
 
 def _hash_blocks(values: Values, layout: _Layout) -> Tensor:
-    return data.hashed(values.seed ^ 0x5EED, 0, layout.blocks, layout.device)
+    return data.hash_words(values.seed ^ 0x5EED, 0, layout.blocks, layout.device)
 
 
 def _normal(values: Values, layout: _Layout) -> Tensor:
@@ -201,7 +201,7 @@ def _gaussian(values: Values, layout: _Layout) -> Tensor:
 
 def _offset(values: Values, layout: _Layout) -> Tensor:
     """Each row has a mean and a spread of its own: which ratio shows a cancellation is the kernel's."""
-    rows = data.hashed(values.seed ^ 0x0FF5, 0, layout.rows, layout.device)
+    rows = data.hash_words(values.seed ^ 0x0FF5, 0, layout.rows, layout.device)
     narrowest = {"fp32": 14, "bf16": 6, "fp16": 9}[layout.dtype]
     ratio = 2 + (rows >> 8 & 0xFF) % (narrowest - 1)
     mean = data.words_to_fp32(rows & _SIGN | values.exponent + 127 << 23 | rows >> 9 & 0x7FFFFF)
@@ -257,7 +257,7 @@ def _build_anchored(values: Values, layout: _Layout) -> Tensor:
     small = _pick_signed(table[:24], words)
     middle = torch.where(words >> 29 & 3 == 0, small, _pick_signed(table, words))
     largest = floats.largest(values.target) | words & _SIGN
-    middle = torch.where(layout.chosen(blocks >> 8), largest, middle)
+    middle = torch.where(layout.mask_chosen(blocks >> 8), largest, middle)
     # A scale that is a power of two, or that fp16 holds, keeps a midpoint one; with any other the
     # division rounds. With all but the first, a product with the reciprocal rounds otherwise.
     short = torch.where(blocks & 2 == 0, 0, 0x7FFFFF)
@@ -277,7 +277,9 @@ def _edges(values: Values, layout: _Layout) -> Tensor:
     binade = (layout.per_block(exponent + 126) - (words & 15)).clamp(min=0)
     below = data.uniform(words) * data.words_to_fp32(binade << 23)
     sign = words & _SIGN
-    return torch.where(layout.chosen(blocks >> 8), layout.per_block(edge) | sign, _words(below))
+    return torch.where(
+        layout.mask_chosen(blocks >> 8), layout.per_block(edge) | sign, _words(below)
+    )
 
 
 def _range(values: Values, layout: _Layout) -> Tensor:

@@ -63,7 +63,7 @@ class Rows:
     rest: Array
 
 
-def declared(spec: KernelSpec) -> Elementwise:
+def require_elementwise(spec: KernelSpec) -> Elementwise:
     """What `spec` says of its cast.
 
     Raises UsageError when it declares none, SpecError when there is no table of the one it declares.
@@ -72,14 +72,14 @@ def declared(spec: KernelSpec) -> Elementwise:
     if spec.elementwise is None:
         raise UsageError(f"{where}: its spec declares no `elementwise` cast of fp32")
     try:
-        expected(spec.elementwise)
+        compute_expected(spec.elementwise)
     except ValueError as error:
         raise SpecError(f"{where}: {error}") from error
     return spec.elementwise
 
 
 @functools.cache
-def expected(elementwise: Elementwise) -> Rows:
+def compute_expected(elementwise: Elementwise) -> Rows:
     """The right codes of all 2^20 rows, in the format's storage type.
 
     ValueError: a format without a table of breakpoints, or whose answer changes elsewhere than at a
@@ -167,10 +167,10 @@ class _Judge:
         self._lane = lane
         self._params = {"launch": launch}
         self._counter = torch.empty(0, dtype=torch.int32, device=lane.device)
-        self._cast = declared(spec)
+        self._cast = require_elementwise(spec)
         self._fmt = formats.by_name(self._cast.format)
         self._integer = torch.uint8 if self._fmt.storage.itemsize == 1 else torch.int16
-        rows = expected(self._cast)
+        rows = compute_expected(self._cast)
         self._first = self._move(rows.first).view(self._integer)
         self._rest = self._move(rows.rest).view(self._integer)
         self._rest_is_nan = formats.is_nan(rows.rest, self._fmt)

@@ -49,7 +49,7 @@ def target(name: str) -> Target:
     )
 
 
-def listed(names: str) -> tuple[str, ...]:
+def parse_targets(names: str) -> tuple[str, ...]:
     """The targets in a comma-separated list, in its order and once each; UsageError for unknown ones."""
     chosen = tuple(dict.fromkeys(name.strip() for name in names.split(",") if name.strip()))
     if not chosen:

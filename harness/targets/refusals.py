@@ -27,13 +27,13 @@ def sentence(error: BaseException, before: int | None = None) -> str:
     if wrapped is not None:
         return wrapped[2]
     if "PassManager" in last or type(error).__name__ == "PTXASError":
-        printed = f"{error}\n{'' if before is None else _printed(before)}"
+        printed = f"{error}\n{'' if before is None else _read_printed(before)}"
         found = re.search(r"(?:error|fatal)\s*: (.*)", printed)
         return f"the compiler failed: {found[1] if found else last}"
     return one_line(error) if len(lines) < 2 else last
 
 
-def _printed(before: int) -> str:
+def _read_printed(before: int) -> str:
     """What was written to standard error since."""
     try:
         return os.pread(2, 1 << 20, before).decode(errors="replace")

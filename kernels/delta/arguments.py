@@ -28,7 +28,7 @@ from torch import Tensor
 from bitproof.harness import lanes
 from bitproof.harness.spec import Params, Tensors
 from bitproof.harness.targets.versions import release
-from bitproof.oracles.precision import UPSTREAM, Precision, named
+from bitproof.oracles.precision import UPSTREAM, Precision, find_policy
 
 CHUNK = 64
 _FLOATS = (torch.bfloat16, torch.float16, torch.float32)
@@ -68,7 +68,7 @@ class Options:
         """The options of a case's parameters, its policy by name or as a `Precision`."""
         names = ("scale", "gate", "lower_bound", "normalise", "state_v_first")
         return Options(
-            **{name: params[name] for name in names}, precision=named(params["precision"])
+            **{name: params[name] for name in names}, precision=find_policy(params["precision"])
         )
 
     @property

@@ -221,7 +221,7 @@ class DeltaCase:
         x = correlated.affine(form, self._salt_seed(salt), shape, device, self.dtype, unit=unit)
         if not self.tiny:
             return x
-        words = data.hashed(self._salt_seed(8 + salt), 0, self.rows * self.heads, device) & 7
+        words = data.hash_words(self._salt_seed(8 + salt), 0, self.rows * self.heads, device) & 7
         factor = (words > 1).to(torch.float32) + (words == 1).to(torch.float32) * 2.0**-12
         return _encode(x.to(torch.float32) * factor.reshape(self.rows, self.heads, 1), self.dtype)
 
@@ -229,7 +229,7 @@ class DeltaCase:
         self, salt: int, shape: tuple[int, ...], device: torch.device, kind: Erase
     ) -> Tensor:
         """Multiples of 2^-8 between 0 and 1, or what `kind` makes of them; exact in every type."""
-        words = data.hashed(self._salt_seed(salt), 0, torch.Size(shape).numel(), device)
+        words = data.hash_words(self._salt_seed(salt), 0, torch.Size(shape).numel(), device)
         dtype = self.gate_dtype or self.dtype
         values = ((words >> 8) % 255 + 1).to(torch.float32) * 2.0**-8
         match kind:
@@ -245,7 +245,7 @@ class DeltaCase:
         """fp32 [N, HV, K, V], or with V before K."""
         inner = (self.values, self.keys) if self.state_v_first else (self.keys, self.values)
         shape = (len(self.lengths), self.heads * self.groups, *inner)
-        words = data.hashed(self._salt_seed(salt), 0, torch.Size(shape).numel(), device)
+        words = data.hash_words(self._salt_seed(salt), 0, torch.Size(shape).numel(), device)
         return data.normal(words).reshape(shape)
 
     def _spoil(self, tensors: Mapping[str, Tensor]) -> None:

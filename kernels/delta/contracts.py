@@ -30,7 +30,7 @@ from bitproof.harness.spec import Contract, Params, Storage
 from bitproof.kernels.delta import corners, invariances, invariances_scaling
 from bitproof.kernels.delta.cases import DeltaCase, delta_cases
 from bitproof.oracles.delta import answers
-from bitproof.oracles.precision import BACKWARD, FORWARD, named
+from bitproof.oracles.precision import BACKWARD, FORWARD, find_policy
 
 STORED: Final = storage_model(
     4.0,
@@ -49,7 +49,7 @@ _OF_BACKWARD = (*FORWARD, *BACKWARD, "gradient")
 
 
 def _list_stored(points: tuple[str, ...], params: Params) -> frozenset[str]:
-    return frozenset(points) - named(params["precision"]).kept
+    return frozenset(points) - find_policy(params["precision"]).kept
 
 
 def _list_unwritten(params: Params) -> frozenset[str]:

@@ -137,7 +137,7 @@ def split(step: int) -> Invariance:
     """
 
     def start(inputs: Inputs) -> Inputs | None:
-        return begun(inputs) if max(lengths(inputs)) > step else None
+        return give_initial_states(inputs) if max(lengths(inputs)) > step else None
 
     def parts(inputs: Inputs) -> tuple[Part, Part]:
         sequence, rows = whole(inputs, _longer_than(inputs, step))
@@ -163,7 +163,7 @@ def split(step: int) -> Invariance:
     )
 
 
-def begun(inputs: Inputs) -> Inputs:
+def give_initial_states(inputs: Inputs) -> Inputs:
     """The same call with initial states given, zeros where there were none."""
     tensors = inputs.tensors
     if "initial_state" in tensors:

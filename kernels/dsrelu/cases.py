@@ -77,7 +77,7 @@ class DsreluCase:
         shapes = {"a": (m, k), "b": (self.weights, n, k)}
         for salt, (name, shape) in enumerate(shapes.items(), start=5):
             count = m * k if name == "a" else self.weights * n * k
-            words = data.hashed(self._salt_seed(salt), 0, count, device)
+            words = data.hash_words(self._salt_seed(salt), 0, count, device)
             if not self.small:
                 built[name] = _bf16(data.normal(words)).reshape(shape)
                 continue
@@ -94,7 +94,7 @@ class DsreluCase:
                 steep = self._steep(name, device).to(torch.uint8) * 254
                 built[f"{name}_scale"] = steep.repeat(count // blocks[-1]).reshape(blocks)
                 continue
-            exponent = data.hashed(self._salt_seed(salt + 2), 0, count, device)
+            exponent = data.hash_words(self._salt_seed(salt + 2), 0, count, device)
             built[f"{name}_scale"] = self._scale(exponent).reshape(blocks)
         held = sum(self.tokens)
         if self.special and held:
@@ -141,14 +141,14 @@ class DsreluCase:
         return self.seed * 16 + salt
 
     def _pre_activation(self, device: torch.device) -> Tensor:
-        words = data.hashed(self._salt_seed(0), 0, self.rows * self.columns, device)
+        words = data.hash_words(self._salt_seed(0), 0, self.rows * self.columns, device)
         c = _bf16(data.normal(words))
         c = torch.where(words >> 12 & _LATTICE - 1 == 0, torch.zeros_like(c), c)
         nan = torch.full_like(c, float("nan"))
         return torch.where((words >> 15 & 7 == 0) & self.special, nan, c)
 
     def _factors(self, salt: int, count: int, device: torch.device) -> Tensor:
-        words = data.hashed(self._salt_seed(salt), 0, count, device)
+        words = data.hash_words(self._salt_seed(salt), 0, count, device)
         signed = data.log_uniform(words, -self.spread, self.spread)
         return torch.where(words % 11 == 0, torch.zeros_like(signed), signed)
 
@@ -160,7 +160,7 @@ class DsreluCase:
         return (127 - self.spread + words % (2 * self.spread + 1)).to(torch.uint8)
 
     def _buffer(self, salt: int, count: int, device: torch.device) -> Tensor:
-        values = data.normal(data.hashed(self._salt_seed(salt), 0, count, device))
+        values = data.normal(data.hash_words(self._salt_seed(salt), 0, count, device))
         return values if self.buffers else torch.zeros_like(values)
 
 

@@ -145,7 +145,7 @@ def default_mode() -> Invariance:
     return Invariance(name="in default mode", transform=transform, relate=relate)
 
 
-def resized(inputs: Inputs) -> Iterable[Inputs]:
+def resize(inputs: Inputs) -> Iterable[Inputs]:
     """Other token counts: one, and next to what the compiler specialises on."""
     tensors = inputs.tensors
     held = len(tensors["prob"])

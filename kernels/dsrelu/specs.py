@@ -28,7 +28,7 @@ _dsrelu = partial(
     launches={"cuda": 200, "interpreter": 96},
     program=invariances.program,
     lowering=_LOWERING,
-    must_not_recompile=invariances.resized,
+    must_not_recompile=invariances.resize,
 )
 _deterministic = partial(
     _dsrelu,

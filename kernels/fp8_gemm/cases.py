@@ -133,7 +133,7 @@ class VectorCase:
 
     def tensors(self, device: torch.device) -> dict[str, Tensor]:
         """x, b, b_scale."""
-        words = data.hashed(self.seed * 4, 0, self.depth, device)
+        words = data.hash_words(self.seed * 4, 0, self.depth, device)
         x = data.gaussian(words)
         if self.special and self.depth:
             x[data.pick(self.seed, self.depth)] = float("nan")
@@ -173,7 +173,7 @@ def codes(kind: Kind, seed: int, shape: tuple[int, ...], device: torch.device) -
     count = 1
     for extent in shape:
         count *= extent
-    words = data.hashed(seed, 0, count, device)
+    words = data.hash_words(seed, 0, count, device)
     magnitude = words % 0x7F if kind == "any" else 0x30 + words % 0x10
     sign = torch.zeros_like(words) if kind == "one-sided" else words >> 31 << 7
     return (magnitude | sign).to(torch.uint8).reshape(shape)
@@ -186,7 +186,7 @@ def scales(
     count = 1
     for extent in shape:
         count *= extent
-    words = data.hashed(seed, 0, count, device)
+    words = data.hash_words(seed, 0, count, device)
     if powers:
         return (127 + low + words % (high - low + 1)).to(torch.uint8).reshape(shape)
     return data.log_uniform(words & ~1, low, high).reshape(shape)

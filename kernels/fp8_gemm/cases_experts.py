@@ -106,7 +106,7 @@ class ExpertsCase:
         """hidden, w1, w1_scale, w2, w2_scale, choices, weights."""
         tokens, experts = self.routing.tokens, len(self.routing.sizes)
         width, inner, seed = self.width, self.inner, self.seed * 8
-        values = data.gaussian(data.hashed(seed, 0, tokens * width, device))
+        values = data.gaussian(data.hash_words(seed, 0, tokens * width, device))
         if self.special and len(values):
             values[data.pick(self.seed, len(values))] = float("nan")
         shape = experts, 2 * inner, width
@@ -120,7 +120,7 @@ class ExpertsCase:
         for salt, (name, (_, n, k)) in enumerate((("w1", shape), ("w2", other)), start=3):
             blocks = experts, n // SCALED, k // SCALED
             built[f"{name}_scale"] = scales(seed + salt, blocks, -6, -3, device, False)
-        words = data.hashed(seed + 5, 0, tokens * self.routing.top_k, device)
+        words = data.hash_words(seed + 5, 0, tokens * self.routing.top_k, device)
         weights = data.log_uniform(words if self.signed else words & ~1, -3, 0)
         if self.signed:
             weights = torch.where(words % 11 == 0, torch.zeros_like(weights), weights)

@@ -43,7 +43,7 @@ def options(launch: Launch) -> dict[str, int]:
     return {"num_warps": launch.num_warps, "num_stages": launch.num_stages}
 
 
-def quantised(
+def allocate_quantised(
     x: Tensor, group: int, y: torch.dtype, scale: torch.dtype, *, packed: int = 1
 ) -> dict[str, Tensor]:
     """Memory for y [M, K / packed] and scale [M, ceil(K / group)] of a matrix x [M, K].
@@ -80,7 +80,7 @@ def launch_groups(
     It gets x and the `others`, then the stride of rows, K, the number of groups in all and in a row, and
     as constants GROUP, TILE (the groups of a program) and `constants`.
 
-    ValueError as from `quantised`, and where a row is not dense.
+    ValueError as from `allocate_quantised`, and where a row is not dense.
     """
     require_matrix(x, group)
     if not x.numel():

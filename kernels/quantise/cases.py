@@ -14,7 +14,7 @@ from torch import Tensor
 
 from bitproof.harness.case import Launch, Scale
 from bitproof.harness.strategies import floats, launches
-from bitproof.harness.strategies.content import content, widened
+from bitproof.harness.strategies.content import content, widen
 from bitproof.harness.strategies.encoding import Dtype
 from bitproof.harness.strategies.sizes import length
 from bitproof.harness.strategies.values import (
@@ -75,7 +75,7 @@ class CastCase:
     def narrow(self, output: str | None, index: tuple[int, ...]) -> CastCase:
         """The one value at `index`, as its bits."""
         x = self.tensors(torch.device("cpu"))["x"][index]
-        bits = (floats.hexadecimal(int(widened(x))),)
+        bits = (floats.hexadecimal(int(widen(x))),)
         explicit = Values(kind="explicit", bits=bits, target=self.values.target)
         return CastCase(count=1, dtype=self.dtype, values=explicit)
 
@@ -148,7 +148,7 @@ class MatrixCase:
         return covered + content(x, self.values.target) + self._of_groups(x)
 
     def _of_groups(self, x: Tensor) -> list[str]:
-        magnitude = widened(x) & _MAGNITUDE
+        magnitude = widen(x) & _MAGNITUDE
         starts = np.arange(0, self.columns, self.group)
         largest = np.maximum.reduceat(magnitude, starts, axis=1)
         found = {
@@ -161,7 +161,7 @@ class MatrixCase:
 
     def element(self, index: tuple[int, ...]) -> MatrixCase:
         """The one element at `index`, as its bits."""
-        return self._explicit([widened(self.tensors(torch.device("cpu"))["x"])[index]])
+        return self._explicit([widen(self.tensors(torch.device("cpu"))["x"])[index]])
 
     def _explicit(self, words: Sequence[int]) -> MatrixCase:
         bits = tuple(floats.hexadecimal(int(word)) for word in words)
@@ -170,7 +170,7 @@ class MatrixCase:
 
     def narrow(self, output: str | None, index: tuple[int, ...]) -> MatrixCase:
         """One row of the few elements that decide `output[index]`: its own, the group's amax, a NaN."""
-        row = widened(self.tensors(torch.device("cpu"))["x"])[index[0]]
+        row = widen(self.tensors(torch.device("cpu"))["x"])[index[0]]
         if output == "scale":
             start, own = index[1] * self.group, row[:0]
         else:

@@ -12,7 +12,7 @@ from torch import Tensor
 from bitproof.harness import data
 from bitproof.harness.case import Launch, Scale
 from bitproof.harness.strategies import floats, launches
-from bitproof.harness.strategies.content import content, widened
+from bitproof.harness.strategies.content import content, widen
 from bitproof.harness.strategies.encoding import Dtype
 from bitproof.harness.strategies.sizes import length
 from bitproof.harness.strategies.values import INPUT_TYPES, Values, values
@@ -71,11 +71,11 @@ class StoreCase:
             slots = data.permutation(self.seed, self.slots, device)[: self.tokens]
         else:
             slots = torch.arange(self.tokens, dtype=torch.int64, device=device)
-        skipped = data.hashed(self.seed ^ 5, 0, self.tokens, device) & 3 == 0
+        skipped = data.hash_words(self.seed ^ 5, 0, self.tokens, device) & 3 == 0
         return torch.where(skipped, -1, slots) if self.skipping else slots
 
     def _make_held(self, salt: int, shape: tuple[int, ...], device: torch.device) -> Tensor:
-        words = data.hashed(self.seed ^ salt, 0, _size(shape), device)
+        words = data.hash_words(self.seed ^ salt, 0, _size(shape), device)
         if self.kind == "int8":
             return (words % 255 - 127).to(torch.int8).reshape(shape)
         codes = words % 0x7F | words >> 31 << 7
@@ -107,7 +107,7 @@ class StoreCase:
         if output not in CACHES or token.numel() == 0:
             return None
         chosen = self.values if output.startswith("k") else self._of_v()
-        row = widened(self._new(chosen, torch.device("cpu")))[int(token[0]), index[1]]
+        row = widen(self._new(chosen, torch.device("cpu")))[int(token[0]), index[1]]
         scale = output.endswith("scale")
         first = index[2] * BLOCK if scale else index[2] // BLOCK * BLOCK
         block = row[first : first + BLOCK]
@@ -126,7 +126,7 @@ class StoreCase:
 
 def _halves(seed: int, shape: tuple[int, ...], device: torch.device) -> Tensor:
     """Positive, finite fp16."""
-    words = data.hashed(seed, 0, _size(shape), device) % 0x7C00
+    words = data.hash_words(seed, 0, _size(shape), device) % 0x7C00
     return words.to(torch.int16).view(torch.float16).reshape(shape)
 
 

@@ -45,7 +45,7 @@ def cast(tensors: Tensors, params: Params, *, to: torch.dtype) -> dict[str, Tens
     return _elementwise(_cast, tensors["x"], to, params["launch"])
 
 
-def rounded(tensors: Tensors, params: Params) -> dict[str, Tensor]:
+def cast_rounded(tensors: Tensors, params: Params) -> dict[str, Tensor]:
     """x [n] fp32, bf16 or fp16 -> y [n] e4m3, rounded on the grid before the conversion.
 
     ValueError as for `cast`.

@@ -12,7 +12,7 @@ import triton.language as tl
 from torch import Tensor
 
 from bitproof.harness.spec import Params, Tensors
-from bitproof.kernels.quantise.arguments import launch_groups, quantised
+from bitproof.kernels.quantise.arguments import allocate_quantised, launch_groups
 from bitproof.kernels.quantise.groups import largest_magnitude, tile_of_groups
 from bitproof.kernels.quantise.power_of_two_scales import covering_exponent, power_of_two
 
@@ -72,6 +72,6 @@ def e2m1_group(tensors: Tensors, params: Params) -> dict[str, Tensor]:
     x, group = tensors["x"], params["group"]
     if x.shape[1] % 2:
         raise ValueError(f"two e2m1 codes share a byte but K = {x.shape[1]} is odd; pad K to even")
-    outputs = quantised(x, group, torch.uint8, torch.uint8, packed=2)
+    outputs = allocate_quantised(x, group, torch.uint8, torch.uint8, packed=2)
     launch_groups(_quantise, x, *outputs.values(), group=group, launch=params["launch"])
     return outputs

@@ -23,7 +23,7 @@ _in_power_of_two_scales = partial(
 STALE_ZEROS = "keeps what the output held where the value is zero"
 
 
-def named(faults: tuple[Fault, ...], *names: str) -> tuple[Fault, ...]:
+def select_faults(faults: tuple[Fault, ...], *names: str) -> tuple[Fault, ...]:
     """Those of `faults` that are called `names`, in their own order."""
     return tuple(fault for fault in faults if fault.name in names)
 

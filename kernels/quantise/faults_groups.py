@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import partial
 
 from bitproof.harness.spec import Fault
-from bitproof.kernels.quantise.faults import GROUPS, POWERS, ROUNDING, STALE_ZEROS, named
+from bitproof.kernels.quantise.faults import GROUPS, POWERS, ROUNDING, STALE_ZEROS, select_faults
 
 _in_e2m1 = partial(Fault, module="bitproof.kernels.quantise.e2m1", caught_by="agreement")
 _in_per_tensor_static = partial(
@@ -48,14 +48,14 @@ PER_TENSOR_STATIC = (
         new="y_ptr + row[:, None] * columns + column, y, mask=inside & (x != 0.0)",
         caught_by="reproducibility",
     ),
-    *named(
+    *select_faults(
         ROUNDING,
         "truncates",
         "rounds twice, first toward zero to fp16",
         "rounds negatives to +0",
         "loses NaN where it saturates",
     ),
-    *named(
+    *select_faults(
         GROUPS,
         "does not mask the tail of a row",
         "does not mask the last program's surplus groups",
@@ -97,7 +97,7 @@ PER_TOKEN_GROUP = (
         lanes=("cuda",),
         because="the interpreter divides as IEEE says, compiled `/` is within 2 ulp",
     ),
-    *named(
+    *select_faults(
         ROUNDING,
         "rounds twice, first toward zero to fp16",
         "rounds negatives to +0",
@@ -115,13 +115,13 @@ _UE8M0 = (
         old='tl.where(infinite[:, None], float("nan"), scaled)',
         new="scaled",
     ),
-    *named(
+    *select_faults(
         ROUNDING,
         "rounds ties away from zero",
         "rounds negatives to +0",
         "loses NaN where it saturates",
     ),
-    *named(
+    *select_faults(
         GROUPS, "does not mask the tail of a row", "takes the magnitude of positive values alone"
     ),
 )
@@ -147,7 +147,7 @@ UE8M0_GROUP = (
         old="exponent + 127",
         new="exponent + 126",
     ),
-    *named(GROUPS, "shares one amax between the groups of a program"),
+    *select_faults(GROUPS, "shares one amax between the groups of a program"),
 )
 
 UE8M0_INPLACE = (
@@ -177,7 +177,7 @@ UE8M0_INPLACE = (
         old=" * power_of_two(exponent)[:, None]",
         new="",
     ),
-    *named(GROUPS, "shares one amax between the groups of a program"),
+    *select_faults(GROUPS, "shares one amax between the groups of a program"),
 )
 
 E2M1_GROUP = (
@@ -254,9 +254,9 @@ E2M1_GROUP = (
     # Only loads go by the element mask here, so that a GPU's guard bands see nothing of it.
     *(
         replace(fault, caught_by="agreement")
-        for fault in named(GROUPS, "does not mask the tail of a row")
+        for fault in select_faults(GROUPS, "does not mask the tail of a row")
     ),
-    *named(
+    *select_faults(
         GROUPS,
         "takes the magnitude of positive values alone",
         "shares one amax between the groups of a program",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from bitproof.harness.spec import Fault
-from bitproof.kernels.quantise.faults import ROUNDING, named
+from bitproof.kernels.quantise.faults import ROUNDING, select_faults
 
 _in_kv_store = partial(Fault, module="bitproof.kernels.quantise.kv_store", caught_by="agreement")
 
@@ -133,7 +133,7 @@ INT8 = (
 )
 FP8 = (
     *_EITHER,
-    *named(
+    *select_faults(
         ROUNDING,
         "rounds ties away from zero",
         "rounds twice, first toward zero to fp16",

@@ -12,7 +12,7 @@ import triton.language as tl
 from torch import Tensor
 
 from bitproof.harness.spec import Params, Tensors
-from bitproof.kernels.quantise.arguments import launch_groups, quantised
+from bitproof.kernels.quantise.arguments import allocate_quantised, launch_groups
 from bitproof.kernels.quantise.e4m3_rounding import to_e4m3
 from bitproof.kernels.quantise.groups import largest_magnitude, tile_of_groups
 
@@ -48,6 +48,6 @@ def per_token_group(tensors: Tensors, params: Params) -> dict[str, Tensor]:
     is y * scale. ValueError: an x or a group that is neither.
     """
     x, group = tensors["x"], params["group"]
-    outputs = quantised(x, group, torch.float8_e4m3fn, torch.float32)
+    outputs = allocate_quantised(x, group, torch.float8_e4m3fn, torch.float32)
     launch_groups(_quantise, x, *outputs.values(), group=group, launch=params["launch"])
     return outputs

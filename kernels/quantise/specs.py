@@ -35,7 +35,7 @@ from bitproof.kernels.quantise.arguments import (
     program_of_slot,
 )
 from bitproof.kernels.quantise.cases import MatrixCase, StaticCase
-from bitproof.kernels.quantise.casts import cast, rounded
+from bitproof.kernels.quantise.casts import cast, cast_rounded
 from bitproof.kernels.quantise.e2m1 import e2m1_group
 from bitproof.kernels.quantise.kv_store import kv_store
 from bitproof.kernels.quantise.per_tensor_static import per_tensor_static
@@ -77,7 +77,12 @@ def _cast(target: str) -> KernelSpec:
 
 CASTS = tuple(_cast(target) for target in contracts.CASTS)
 ROUND_E4M3 = _elementwise(
-    contracts.ROUND_E4M3, "e4m3", rounded, faults.ROUND_E4M3, lowering.ON_GRID, equivalents.ROUNDING
+    contracts.ROUND_E4M3,
+    "e4m3",
+    cast_rounded,
+    faults.ROUND_E4M3,
+    lowering.ON_GRID,
+    equivalents.ROUNDING,
 )
 
 _MATRIX = MatrixCase(rows=3, columns=6)

@@ -12,7 +12,7 @@ import triton.language as tl
 from torch import Tensor
 
 from bitproof.harness.spec import Params, Tensors
-from bitproof.kernels.quantise.arguments import launch_groups, quantised
+from bitproof.kernels.quantise.arguments import allocate_quantised, launch_groups
 from bitproof.kernels.quantise.e4m3_rounding import round_e4m3, saturate, to_e4m3
 from bitproof.kernels.quantise.groups import largest_magnitude, tile_of_groups
 from bitproof.kernels.quantise.power_of_two_scales import covering_exponent, power_of_two
@@ -78,7 +78,7 @@ def ue8m0_group(tensors: Tensors, params: Params) -> dict[str, Tensor]:
     infinity is NaN throughout and has the scale's NaN, 255. ValueError: an x or a group that is neither.
     """
     x, group = tensors["x"], params["group"]
-    outputs = quantised(x, group, torch.float8_e4m3fn, torch.uint8)
+    outputs = allocate_quantised(x, group, torch.float8_e4m3fn, torch.uint8)
     launch_groups(_quantise, x, *outputs.values(), group=group, launch=params["launch"])
     return outputs
 

@@ -7,7 +7,7 @@ them.
 
 The model. Roundings depend on the last bits of what is rounded, and those on the order of fp32 additions: a
 kernel's errors are not the model's, but of their size. Where a row hangs on few numbers its error may be
-small by luck; so the model rounds on eight grids (see `oracles.precision.storing`), all at once as so many
+small by luck; so the model rounds on eight grids (see `oracles.precision.make_store`), all at once as so many
 more heads, and each row answers with its farthest sample.
 
 The floor. Rounding an output to its type may cost half a unit in the last place of each element. A product
@@ -49,9 +49,9 @@ from bitproof.oracles.precision import (
     FORWARD,
     Store,
     exact,
-    named,
+    find_policy,
+    make_store,
     nearest,
-    storing,
     tf32,
 )
 
@@ -69,7 +69,7 @@ def list_rounded_points(
     """Those of `points` that a call stores in less than fp32."""
     if tensors["v"].dtype == torch.float32:
         return frozenset()
-    return frozenset(points) - named(params["precision"]).kept
+    return frozenset(points) - find_policy(params["precision"]).kept
 
 
 def recurrent(tensors: Tensors, params: Params) -> dict[str, Modelled]:
@@ -87,7 +87,7 @@ def recurrent(tensors: Tensors, params: Params) -> dict[str, Modelled]:
 
     value = run(p.x, exact)
     share = 2 * (p.x.q.shape[2] + SCAN) * UNIT / COARSE
-    rounded = {name: _coarse(x) for name, x in p.x.named().items()}
+    rounded = {name: _coarse(x) for name, x in p.x.to_dict().items()}
     rounded["g"] = p.x.g * (1 + SCAN * UNIT / share)
     coarse = run(Tokens(**rounded), lambda name, x: _coarse(x))
     return {
@@ -152,7 +152,7 @@ def model(tensors: Tensors, params: Params, rounded: frozenset[str]) -> dict[str
     """
     p = pose_problem(tensors, params)
     dtype = tensors["v"].dtype
-    found = chunk_outputs(p, storing(rounded, dtype), chunk.as_is)
+    found = chunk_outputs(p, make_store(rounded, dtype), chunk.as_is)
     if "o" in rounded:
         found["o"] = nearest(found["o"], FORMATS[dtype])
     return {name: _numpy(value) for name, value in found.items()}
@@ -164,7 +164,7 @@ def gradient_model(tensors: Tensors, params: Params, rounded: frozenset[str]) ->
     "gradient" among them rounds the answer itself, to its operand's type. float64 arrays, shaped as in `vjp`.
     """
     p = pose_problem(tensors, params)
-    store = storing(rounded, tensors["v"].dtype)
+    store = make_store(rounded, tensors["v"].dtype)
     found, _ = chunk_gradients(p, store, chunk.as_is)
     types = gradient_types(tensors, params)
     answers = {name: value for name, value in found.items() if not name.endswith(" terms")}
@@ -333,7 +333,7 @@ def _repeat(p: Problem, times: int) -> Problem:
     return dataclasses.replace(
         p,
         raw=raw,
-        x=Tokens(**{name: again(value, 1) for name, value in p.x.named().items()}),
+        x=Tokens(**{name: again(value, 1) for name, value in p.x.to_dict().items()}),
         gate=dataclasses.replace(p.gate, a_log=raw.get("A_log"), dt_bias=raw.get("dt_bias")),
         initial=again(p.initial, 1),
     )
@@ -355,7 +355,7 @@ def _make_sampled_stores(
     heads = many.x.q.shape[1] // len(GRIDS)
     grids = torch.tensor(GRIDS, dtype=torch.float64, device=many.x.q.device)
     grid = grids.repeat_interleave(heads)[:, None, None]
-    return storing(points, dtype, grid), lambda x: tf32(x * grid) / grid
+    return make_store(points, dtype, grid), lambda x: tf32(x * grid) / grid
 
 
 def _share(p: Problem) -> float:

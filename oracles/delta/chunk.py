@@ -47,14 +47,14 @@ class Chunks:
         padded = torch.cat([x, x.new_zeros(1, *x.shape[1:])])
         return padded[self.rows.to(x.device)].transpose(1, 2)
 
-    def joined(self, x: Tensor) -> Tensor:
+    def join(self, x: Tensor) -> Tensor:
         """[C, H, 64, D] -> [T, H, D], zeros in rows that are in no chunk."""
         out = x.new_zeros(self.tokens + 1, x.shape[1], x.shape[3])
         out[self.rows.to(x.device)] = x.transpose(1, 2)
         return out[: self.tokens]
 
 
-def chunked(lengths: Sequence[int], tokens: int) -> Chunks:
+def make_chunks(lengths: Sequence[int], tokens: int) -> Chunks:
     """The chunks of each sequence in turn, from its first token on; the last may be partial."""
     rows, sequence, start = [], [], 0
     for n, length in enumerate(lengths):
@@ -95,7 +95,7 @@ class Half:
         return torch.where(self.rows, x * self.factor, 0.0)
 
 
-def faded(decay: Tensor) -> Iterator[tuple[Half, Half, Tensor]]:
+def fade_halves(decay: Tensor) -> Iterator[tuple[Half, Half, Tensor]]:
     """For each block size: (upper half, lower half, mask) of cumulative log-decays [.., 64, K]."""
     for reference, rows, mask in halves():
         lower = rows.to(decay.device)[:, None]
@@ -132,7 +132,7 @@ def within(x: Tokens, scale: float, store: Store, operand: Operand, solve: Opera
     bk = x.b * k
     scores = torch.diag_embed((q * k).sum(-1))
     lower = torch.zeros_like(scores)
-    for upper, under, mask in faded(decay):
+    for upper, under, mask in fade_halves(decay):
         right = operand(upper.of(k)).mT
         scores = scores + torch.where(mask, operand(under.of(q)) @ right, 0.0)
         lower = lower + torch.where(mask, operand(under.of(bk)) @ right, 0.0)
@@ -178,7 +178,7 @@ class Pass:
     final: Tensor
 
 
-def passed(
+def pass_states(
     c: Within, chunks: Chunks, scale: float, initial: Tensor, store: Store, operand: Operand
 ) -> Pass:
     """From the states `initial` [N, H, K, V] through every sequence's chunks in turn."""
@@ -206,8 +206,8 @@ def forward(
     solve: Operand = as_is,
 ) -> tuple[Tensor, Tensor]:
     """(o [T, H, V], final state [N, H, K, V]), as `recurrence.recurrence` in exact arithmetic."""
-    chunks = chunked(lengths, len(x.q))
-    parts = Tokens(**{name: chunks.split(value) for name, value in x.named().items()})
+    chunks = make_chunks(lengths, len(x.q))
+    parts = Tokens(**{name: chunks.split(value) for name, value in x.to_dict().items()})
     c = within(parts, scale, store, operand, solve)
-    found = passed(c, chunks, scale, initial, store, operand)
-    return chunks.joined(found.o), found.final
+    found = pass_states(c, chunks, scale, initial, store, operand)
+    return chunks.join(found.o), found.final

@@ -35,9 +35,9 @@ from bitproof.oracles.delta.chunk import (
     Pass,
     Within,
     as_is,
-    chunked,
-    faded,
-    passed,
+    fade_halves,
+    make_chunks,
+    pass_states,
     within,
 )
 from bitproof.oracles.delta.recurrence import Tokens
@@ -82,15 +82,15 @@ def weigh_adjoint(
 
     Terms of that gradient cancel, in part or wholly; their errors do not.
     """
-    chunks = chunked(lengths, len(x.q))
-    parts = Tokens(**{name: chunks.split(value) for name, value in x.named().items()})
+    chunks = make_chunks(lengths, len(x.q))
+    parts = Tokens(**{name: chunks.split(value) for name, value in x.to_dict().items()})
     c = within(parts, scale, store, operand, solve)
-    run = passed(c, chunks, scale, initial, store, operand)
+    run = pass_states(c, chunks, scale, initial, store, operand)
     dout = chunks.split(do)
     dn, dstates, dinitial = pass_back(c, chunks, scale, dout, dfinal, store, operand)
     grads, terms = within_adjoint(parts, c, run, scale, dout, dn, dstates, store, operand)
-    joined = Tokens(**{name: chunks.joined(g) for name, g in grads.named().items()})
-    return joined, dinitial, chunks.joined(from_the_end(terms))
+    joined = Tokens(**{name: chunks.join(g) for name, g in grads.to_dict().items()})
+    return joined, dinitial, chunks.join(from_the_end(terms))
 
 
 def pass_back(
@@ -181,7 +181,7 @@ def _scores_adjoint(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of q, of b * k and of k by the decayed products below the diagonal."""
     dq, dbk, dk = (torch.zeros_like(c.q) for _ in range(3))
-    for upper, under, mask in faded(c.decay):
+    for upper, under, mask in fade_halves(c.decay):
         by_q = operand(torch.where(mask, dscores, 0.0))
         by_bk = operand(torch.where(mask, dlower, 0.0))
         right = operand(upper.of(c.k))

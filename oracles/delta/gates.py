@@ -31,7 +31,7 @@ class GateParameters:
     lower_bound: float = -5.0
 
 
-def activated(x: Tensor, p: GateParameters) -> Tensor:
+def activate(x: Tensor, p: GateParameters) -> Tensor:
     """The log-decay [T, H, K] of raw gates of that shape."""
     if p.gate == "log":
         return x
@@ -54,7 +54,7 @@ def activate_adjoint(
     biased, a = _add_bias(x, p), _factor(x, p)
     if p.gate == "plain":
         dx = -a * biased.sigmoid() * dg
-        da_log = dg * activated(x, p)
+        da_log = dg * activate(x, p)
     else:
         z = _steep(a, biased)
         slope = dg * p.lower_bound * z.sigmoid() * (-z).sigmoid()

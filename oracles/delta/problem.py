@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from bitproof.oracles.delta import ranks
-from bitproof.oracles.delta.chunk import chunked
-from bitproof.oracles.delta.gates import GateParameters, activated, normalise
+from bitproof.oracles.delta.chunk import make_chunks
+from bitproof.oracles.delta.gates import GateParameters, activate, normalise
 from bitproof.oracles.delta.ranks import Parts
 from bitproof.oracles.delta.recurrence import Tokens
 
@@ -48,7 +48,7 @@ class Problem:
     @property
     def deepest(self) -> float:
         """The largest cumulative log-decay of a chunk."""
-        decays = chunked(self.parts.lengths, len(self.x.g)).split(self.x.g).cumsum(-2).abs()
+        decays = make_chunks(self.parts.lengths, len(self.x.g)).split(self.x.g).cumsum(-2).abs()
         return float(decays.max()) if decays.numel() else 0.0
 
 
@@ -95,7 +95,7 @@ def pose_problem(tensors: Tensors, params: Params) -> Problem:
         q=q,
         k=k,
         v=raw["v"],
-        g=activated(raw["g"], gate),
+        g=activate(raw["g"], gate),
         b=b.expand_as(raw["g"]),
         w=w.expand_as(raw["v"]),
     )

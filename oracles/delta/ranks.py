@@ -26,8 +26,8 @@ from bitproof.oracles.delta.chunk import (
     Operand,
     Within,
     as_is,
-    chunked,
-    passed,
+    make_chunks,
+    pass_states,
     within,
 )
 from bitproof.oracles.delta.chunk_adjoint import from_the_end, pass_back, within_adjoint
@@ -90,12 +90,12 @@ def forward(
 
     `fold` reads the operands of the products by which summaries are folded.
     """
-    chunks = chunked(parts.lengths, len(x.q))
-    split = Tokens(**{name: chunks.split(value) for name, value in x.named().items()})
+    chunks = make_chunks(parts.lengths, len(x.q))
+    split = Tokens(**{name: chunks.split(value) for name, value in x.to_dict().items()})
     c = within(split, scale, store, operand, operand)
     begun = _starts(c, chunks, parts, scale, initial, store, operand, fold)
-    found = passed(c, chunks, scale, begun, store, operand)
-    return chunks.joined(found.o), found.final[parts.lasts]
+    found = pass_states(c, chunks, scale, begun, store, operand)
+    return chunks.join(found.o), found.final[parts.lasts]
 
 
 def weigh_adjoint(
@@ -111,17 +111,17 @@ def weigh_adjoint(
     fold: Operand = as_is,
 ) -> tuple[Tokens, Tensor, Tensor]:
     """`chunk_adjoint.weigh_adjoint` of sequences in parts."""
-    chunks = chunked(parts.lengths, len(x.q))
-    split = Tokens(**{name: chunks.split(value) for name, value in x.named().items()})
+    chunks = make_chunks(parts.lengths, len(x.q))
+    split = Tokens(**{name: chunks.split(value) for name, value in x.to_dict().items()})
     c = within(split, scale, store, operand, operand)
     begun = _starts(c, chunks, parts, scale, initial, store, operand, fold)
-    run = passed(c, chunks, scale, begun, store, operand)
+    run = pass_states(c, chunks, scale, begun, store, operand)
     dout = chunks.split(do)
     ends = _ends(c, chunks, parts, scale, dout, dfinal, store, operand, fold)
     dn, dstates, dbegun = pass_back(c, chunks, scale, dout, ends, store, operand)
     grads, terms = within_adjoint(split, c, run, scale, dout, dn, dstates, store, operand)
-    joined = Tokens(**{name: chunks.joined(g) for name, g in grads.named().items()})
-    return joined, dbegun[parts.firsts], chunks.joined(from_the_end(terms))
+    joined = Tokens(**{name: chunks.join(g) for name, g in grads.to_dict().items()})
+    return joined, dbegun[parts.firsts], chunks.join(from_the_end(terms))
 
 
 def _starts(
@@ -138,7 +138,7 @@ def _starts(
     given = _at(parts, parts.firsts, initial)
     if len(parts.sequence) == len(initial):
         return given
-    local = store("summary state", passed(c, chunks, scale, given, store, operand).final)
+    local = store("summary state", pass_states(c, chunks, scale, given, store, operand).final)
     begun = list(given)
     for n, (first, last) in enumerate(zip(parts.firsts, parts.lasts, strict=True)):
         assert parts.sequence[first] == n

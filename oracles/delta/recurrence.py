@@ -35,7 +35,7 @@ class Tokens:
     b: Tensor
     w: Tensor
 
-    def named(self) -> dict[str, Tensor]:
+    def to_dict(self) -> dict[str, Tensor]:
         """The six by name."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
@@ -99,7 +99,7 @@ def adjoint(
     """
     assert run.decayed is not None
     assert run.written is not None
-    grads = Tokens(**{name: torch.zeros_like(value) for name, value in x.named().items()})
+    grads = Tokens(**{name: torch.zeros_like(value) for name, value in x.to_dict().items()})
     dstate = dfinal.clone()
     for rows, active in reversed(list(_steps(lengths, dstate.device))):
         q, k, v, b, w = x.q[rows], x.k[rows], x.v[rows], x.b[rows], x.w[rows]

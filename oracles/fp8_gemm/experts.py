@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 import torch
 
-from bitproof.oracles.estimates import UNIT, Estimate, exactly, product, rounded, total
+from bitproof.oracles.estimates import UNIT, Estimate, exactly, product, round_estimate, total
 from bitproof.oracles.formats import BF16, E4M3, Array, Floats, to_numpy
 from bitproof.oracles.fp8_gemm.products import (
     SCALED,
@@ -87,7 +87,7 @@ def prefill(tensors: Mapping[str, torch.Tensor], params: Mapping[str, Any]) -> d
         value[routes], low[routes], high[routes] = share.value, share.low, share.high
     ends = (part.reshape(tokens, top_k, width) for part in (value, low, high))
     exact, least, most = ends
-    return {"y": rounded(total(Estimate(value=exact, low=least, high=most), 1), BF16)}
+    return {"y": round_estimate(total(Estimate(value=exact, low=least, high=most), 1), BF16)}
 
 
 def dtypes(
@@ -104,12 +104,12 @@ def _weights(tensors: Mapping[str, torch.Tensor], name: str, expert: int) -> Flo
 
 def _share(hidden: Floats, w1: Floats, w2: Floats, weights: Floats, *, decoded: bool) -> Estimate:
     """What one expert adds to some routes, in bf16: hidden [R, H], w1 [2 I, H], w2 [H, I], weights [R]."""
-    gate_up = rounded(multiply(exactly(hidden), w1, decoded=decoded), BF16)
+    gate_up = round_estimate(multiply(exactly(hidden), w1, decoded=decoded), BF16)
     inner = w2.shape[1]
     gate, up = _columns(gate_up, slice(0, inner)), _columns(gate_up, slice(inner, None))
     codes = requantised(product(silu(gate), up))
     down = multiply(codes, w2, decoded=decoded)
-    return rounded(product(down, exactly(weights[:, None] * np.ones_like(down.value))), BF16)
+    return round_estimate(product(down, exactly(weights[:, None] * np.ones_like(down.value))), BF16)
 
 
 def silu(x: Estimate) -> Estimate:

@@ -18,7 +18,7 @@ from typing import Any, Final
 import numpy as np
 import torch
 
-from bitproof.oracles.estimates import TINY, UNIT, Estimate, around, exactly, gamma, rounded
+from bitproof.oracles.estimates import TINY, UNIT, Estimate, around, exactly, gamma, round_estimate
 from bitproof.oracles.formats import BF16, E8M0, FP16, FP32, Floats, decode, to_numpy
 
 SCALED: Final = 128
@@ -70,7 +70,7 @@ def dtypes(
 
 def stored(summed: Estimate, out: str) -> Estimate:
     """An fp32 sum as it is stored in the format named `out`."""
-    return summed if out == "fp32" else rounded(summed, _FORMATS[out])
+    return summed if out == "fp32" else round_estimate(summed, _FORMATS[out])
 
 
 def multiply(left: Estimate, right: Floats, *, decoded: bool) -> Estimate:

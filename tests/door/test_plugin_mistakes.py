@@ -102,7 +102,7 @@ def test_code_that_nothing_was_read_of_fails_the_nightly_run(
     run: Run, environment: pytest.MonkeyPatch, profile: str, ret: int
 ) -> None:
     """As any other claim that was not demonstrated does; everywhere else it is a skip that says so."""
-    environment.setattr(compile, "reading", _nothing_compiled)
+    environment.setattr(compile, "read_one", _nothing_compiled)
     result = run(RIGHT, *LOWERING, "--hypothesis-profile", profile)
     assert result.ret == ret
     result.stdout.fnmatch_lines(["*right for sm_80, triton 0.0: nothing compiled"])
@@ -122,7 +122,7 @@ def test_a_specs_mistake_is_one_sentence_where_other_targets_code_is_read(
     def mistaken(found: FoundSpec, target: str) -> Reading:
         raise SpecError(f"spec {found.spec.name!r}: its cases cannot be drawn")
 
-    environment.setattr(compile, "reading", mistaken)
+    environment.setattr(compile, "read_one", mistaken)
     result = run(RIGHT, *LOWERING)
     assert result.ret == 1
     sentence = "spec 'right': its cases cannot be drawn"

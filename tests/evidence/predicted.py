@@ -130,7 +130,7 @@ def launches(cases: dict[str, list[Any]], device: torch.device) -> Iterator[tupl
             def call(case: Any = case, name: str = name) -> dict[str, Tensor]:
                 inputs = build(case, device)
                 outputs = launch(inputs.tensors, parameters(inputs))
-                unwritten = SPECS[name].left_out(parameters(inputs))
+                unwritten = SPECS[name].list_left_out(parameters(inputs))
                 return {key: outputs[key] for key in OUTPUTS if key not in unwritten}
 
             yield name, call

@@ -61,7 +61,7 @@ class GemmCase:
     launch: Launch = Launch()
 
     def tensors(self, device: torch.device) -> dict[str, Tensor]:
-        words = data.hashed(self.seed, 0, (self.rows + COLUMNS) * self.depth, device)
+        words = data.hash_words(self.seed, 0, (self.rows + COLUMNS) * self.depth, device)
         values = data.uniform(words).reshape(-1, self.depth).to(torch.float8_e4m3fn)
         return {"a": values[: self.rows].clone(), "b": values[self.rows :].clone()}
 

@@ -86,7 +86,7 @@ class PlanesCase:
         """Multiples of 2^-23."""
         shape = (self.planes, self.rows, self.columns)
         k, v = (
-            data.uniform(data.hashed(seed, 0, self.planes * self.rows * self.columns, device))
+            data.uniform(data.hash_words(seed, 0, self.planes * self.rows * self.columns, device))
             for seed in (0, 1)
         )
         v = v.reshape(shape)

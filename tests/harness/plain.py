@@ -51,7 +51,7 @@ class RowsCase:
     launch: Launch = Launch()
 
     def tensors(self, device: torch.device) -> dict[str, Tensor]:
-        words = data.hashed(self.seed, 0, self.rows * self.columns, device)
+        words = data.hash_words(self.seed, 0, self.rows * self.columns, device)
         return {"x": data.uniform(words).reshape(self.rows, self.columns)}
 
     def params(self) -> dict[str, Any]:

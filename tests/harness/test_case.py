@@ -136,7 +136,7 @@ def test_what_a_case_raises_is_its_specs_mistake(method: str) -> None:
         raise ZeroDivisionError("no answer")
 
     def asked(case: RowsCase) -> Any:
-        return cases.build(case, torch.device("cpu")), cases.covered(case)
+        return cases.build(case, torch.device("cpu")), cases.features_of(case)
 
     odd = type("Odd", (RowsCase,), {method: said})()
     message = r"the case Odd raised ZeroDivisionError in said \(.*:\d+\): no answer"

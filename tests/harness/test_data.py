@@ -113,7 +113,7 @@ def test_second_implementation_has_the_committed_digest(name: str) -> None:
 def test_generators_give_the_committed_bits(name: str, device: torch.device) -> None:
     """Every generator gives the digest's bits, on every device."""
     generate, _ = GENERATORS[name]
-    found = _bytes(generate(data.hashed(7, 1000, 8192, device)))
+    found = _bytes(generate(data.hash_words(7, 1000, 8192, device)))
     assert hashlib.sha256(found).hexdigest() == DIGESTS[name]
 
 
@@ -122,8 +122,8 @@ def test_generators_give_the_committed_bits(name: str, device: torch.device) -> 
 def test_bits_do_not_depend_on_torch_settings(name: str) -> None:
     """Neither threads nor default dtype and device have a say; large enough to be split."""
     generate, _ = GENERATORS[name]
-    whole = _bytes(generate(data.hashed(7, 0, 200_000, CPU)))
-    part = _bytes(generate(data.hashed(7, 1000, 8192, CPU)))
+    whole = _bytes(generate(data.hash_words(7, 0, 200_000, CPU)))
+    part = _bytes(generate(data.hash_words(7, 1000, 8192, CPU)))
     assert hashlib.sha256(part).hexdigest() == DIGESTS[name]
     assert whole[4000 : 4 * (1000 + 8192)] == part
 
@@ -131,7 +131,7 @@ def test_bits_do_not_depend_on_torch_settings(name: str) -> None:
 @given(seed=st.integers(-(2**40), 2**40), start=st.integers(0, 2**33), count=st.integers(0, 40))
 def test_hash_is_the_published_one(seed: int, start: int, count: int) -> None:
     """Words equal the reference's for any seed and counter, also past 32 bits."""
-    assert data.hashed(seed, start, count, CPU).tolist() == _words(seed, start, count)
+    assert data.hash_words(seed, start, count, CPU).tolist() == _words(seed, start, count)
 
 
 @given(words=st.lists(st.integers(0, WORD - 1), min_size=1, max_size=40))
@@ -146,10 +146,10 @@ def test_global_generators_are_left_alone() -> None:
     """Building bits neither reads nor advances torch's or numpy's generator."""
     torch.manual_seed(1)
     before = torch.get_rng_state(), np.random.get_state()[1].tolist()  # noqa: NPY002
-    first = data.normal(data.hashed(3, 0, 100, CPU))
+    first = data.normal(data.hash_words(3, 0, 100, CPU))
     after = torch.get_rng_state(), np.random.get_state()[1].tolist()  # noqa: NPY002
     torch.manual_seed(2)
-    assert torch.equal(first, data.normal(data.hashed(3, 0, 100, CPU)))
+    assert torch.equal(first, data.normal(data.hash_words(3, 0, 100, CPU)))
     assert torch.equal(before[0], after[0])
     assert before[1] == after[1]
 
@@ -157,7 +157,7 @@ def test_global_generators_are_left_alone() -> None:
 @pytest.mark.parametrize(("low", "high"), [(-126, 127), (-126, -126), (127, 127), (0, 3)])
 def test_log_uniform_stays_between_its_exponents(low: int, high: int) -> None:
     """Values of either sign whose exponents fill [low, high] and never leave it."""
-    values = data.log_uniform(data.hashed(1, 0, 20_000, CPU), low, high).to(torch.float64)
+    values = data.log_uniform(data.hash_words(1, 0, 20_000, CPU), low, high).to(torch.float64)
     exponents = torch.frexp(values.abs()).exponent - 1
     assert exponents.unique().tolist() == list(range(low, high + 1))
     assert (values < 0).any()
@@ -194,7 +194,7 @@ def test_permutation_orders_by_hash(seed: int, count: int) -> None:
 
 def test_sums_of_gaussians_depend_on_their_order() -> None:
     """Those of 64 values of `normal` do not, which would hide what depends on the order."""
-    words = data.hashed(1, 0, 1 << 12, CPU).reshape(64, 64)
+    words = data.hash_words(1, 0, 1 << 12, CPU).reshape(64, 64)
     orders = {}
     for generate in (data.normal, data.gaussian):
         values = generate(words).numpy()

@@ -17,7 +17,7 @@ from bitproof.harness.errors import (
     causes,
     one_line,
 )
-from bitproof.harness.outcomes import CheckResult, Finding, Outcome, classify, judged
+from bitproof.harness.outcomes import CheckResult, Finding, Outcome, classify, conclude
 
 
 class OutOfResources(Exception):
@@ -158,11 +158,11 @@ def test_defects_are_what_counts_against_a_kernel() -> None:
 def test_findings_are_worded_with_their_details_indented() -> None:
     """A summary line each, its lines below it."""
     found = [Finding(summary="one", lines=("a", "b")), Finding(summary="two")]
-    findings = judged(found, worst=2.0)
+    findings = conclude(found, worst=2.0)
     assert findings.outcome is Outcome.FAILED
     assert findings.text == "one\n  a\n  b\ntwo"
     assert findings.measures == {"worst": 2.0}
-    assert judged([]) == CheckResult(outcome=Outcome.PASSED)
+    assert conclude([]) == CheckResult(outcome=Outcome.PASSED)
     assert CheckResult(outcome=Outcome.REFUSED, reason="why").text == "why"
 
 

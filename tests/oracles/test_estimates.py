@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bitproof.oracles.estimates import UNIT, around, exactly, gamma, product, rounded, total
+from bitproof.oracles.estimates import UNIT, around, exactly, gamma, product, round_estimate, total
 from bitproof.oracles.formats import BF16, E4M3
 
 FLOATS = st.floats(width=32, min_value=-(2.0**20), max_value=2.0**20)
@@ -45,11 +45,11 @@ def test_a_dropped_term_leaves_the_interval() -> None:
 def test_storing_rounds_the_ends() -> None:
     """The interval of a stored value ends on values of the format, whichever they round to."""
     x = around(np.array([1.0, 500.0, np.nan]), np.array([2.0**-9, 1.0, 0.0]))
-    small = rounded(x, E4M3)
+    small = round_estimate(x, E4M3)
     assert small.low.tolist()[:2] == [1.0, 448.0]
     assert small.high.tolist()[:2] == [1.0, 448.0]
     assert np.isnan(small.value[2])
-    stored = rounded(around(np.array([1.0]), 2.0**-8), BF16)
+    stored = round_estimate(around(np.array([1.0]), 2.0**-8), BF16)
     expected = np.array([1 - 2.0**-8, 1 + 2.0**-8]).astype(np.float32).astype(ml_dtypes.bfloat16)
     assert [stored.low[0], stored.high[0]] == expected.astype(np.float64).tolist()
 

@@ -20,8 +20,8 @@ from bitproof.oracles.precision import (
     UPSTREAM,
     Precision,
     exact,
+    make_store,
     nearest,
-    storing,
     tf32,
 )
 from bitproof.oracles.rounding import round_value
@@ -136,7 +136,7 @@ def test_a_tensor_core_reads_narrow_numbers_exactly(fmt: Format) -> None:
 def test_a_store_rounds_the_intermediates_that_it_is_told_to(fmt: Format) -> None:
     """The others come back as they are."""
     x = torch.linspace(-3, 3, 101, dtype=torch.float64) / 3
-    store = storing(frozenset({"u", "state"}), DTYPES[fmt])
+    store = make_store(frozenset({"u", "state"}), DTYPES[fmt])
     for name in FORWARD:
         if name in ("u", "state"):
             assert torch.equal(store(name, x), nearest(x, fmt))
@@ -150,7 +150,7 @@ def test_a_stretched_grid_has_the_formats_values_over_its_factor() -> None:
     """Against fractions: x is answered by the multiple of the unit that is nearest to x times the factor."""
     grids = torch.tensor([1.0, 1.25, 1.75], dtype=torch.float64)[:, None]
     x = torch.linspace(1, 1.125, 300, dtype=torch.float64).expand(3, 300)
-    found = storing(frozenset({"u"}), torch.bfloat16, grids)("u", x)
+    found = make_store(frozenset({"u"}), torch.bfloat16, grids)("u", x)
     for row, factor in enumerate(grids.flatten().tolist()):
         for value, answer in zip(x[row].tolist(), found[row].tolist(), strict=True):
             # The product is rounded to float64 before it is compared with the format's values.
@@ -168,7 +168,7 @@ def test_every_policy_by_name() -> None:
         "fp32": {*FORWARD, *BACKWARD},
         "narrow": frozenset(),
     }
-    assert [precision.named(name) for name in ("upstream", "targeted", "fp32")] == [
+    assert [precision.find_policy(name) for name in ("upstream", "targeted", "fp32")] == [
         UPSTREAM,
         TARGETED,
         ALL_FP32,
@@ -184,4 +184,4 @@ def test_policies_that_do_not_exist_are_refused() -> None:
         Precision(fp32=frozenset({"o"}))
     expected = "no precision policy is called 'ieee': there are upstream, targeted, fp32"
     with pytest.raises(ValueError, match=expected):
-        precision.named("ieee")
+        precision.find_policy("ieee")

@@ -134,7 +134,7 @@ def _read(pointers: Any, mask: Lanes | None, other: Any, *, volatile: bool) -> A
     watch = _watch()
     given = None if other is None else other.data
     if given is None and mask is not None:
-        given = undefined(pointers.data.shape, dtype)
+        given = make_undefined(pointers.data.shape, dtype)
     if watch is None:
         _hold(pointers, mask, dtype.itemsize, "reads")
         on = np.ones(pointers.data.shape, bool) if mask is None else mask
@@ -157,7 +157,7 @@ def _addresses(pointers: Any, mask: Lanes | None) -> Any:
     return definedness.settled(pointers, "accesses memory at an address made of it", mask)
 
 
-def undefined(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+def make_undefined(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
     """A block of what a load leaves in lanes that are off where no `other` is given: the run's poison."""
     assert state.current is not None
     if dtype == np.bool_:

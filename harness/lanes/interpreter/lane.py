@@ -57,7 +57,7 @@ class InterpreterLane:
         arena = Arena(device=self.device, poison=variation.poison)
         allow = frozenset(f"{one.kind}:{one.tensor}" for one in spec.tolerates)
         watch = (
-            Sanitizer(arena.unwritten, reachable=arena.inputs, allow=allow)
+            Sanitizer(arena.list_unwritten, reachable=arena.inputs, allow=allow)
             if variation.watched
             else None
         )
@@ -97,7 +97,7 @@ class InterpreterLane:
         )
         if watch is None:
             return launched
-        left_out = spec.left_out(parameters(inputs))
+        left_out = spec.list_left_out(parameters(inputs))
         judged = (tensor for name, tensor in outputs.items() if name not in left_out)
         watch.judge_outputs([*judged, *tensors.values()])
 

@@ -27,10 +27,10 @@ from bitproof.harness.lowering.emulator.llir_values import (
     shape,
     tokens,
     truncate,
-    widened,
+    widen_fp8,
 )
 from bitproof.harness.lowering.emulator.memory import Memory, NotModelled, as_float, as_word
-from bitproof.harness.lowering.emulator.ptx_thread import rounded
+from bitproof.harness.lowering.emulator.ptx_thread import round_codes
 from bitproof.harness.lowering.readers.code import Code, Instruction
 
 _BASE = 1 << 40
@@ -73,25 +73,27 @@ class _Thread:
                 raise NotModelled(text)
             self.values[out] = result
 
-    def typed(self, text: str) -> Value:
+    def read_typed(self, text: str) -> Value:
         """An operand with its type: `i32 %5`, `<2 x i32> <i32 0, i32 1>`, `float 1.0`."""
         words = [word for word in tokens(text) if not _FLAGS.fullmatch(word)]
         words = [
             word for word in words if not re.match(r"(align|range|captures|addrspace)\b", word)
         ]
         kind, lanes = shape(words[0])
-        return self.named(" ".join(words[1:][-2:] if "splat" in words else words[-1:]), kind, lanes)
+        return self.read_named(
+            " ".join(words[1:][-2:] if "splat" in words else words[-1:]), kind, lanes
+        )
 
-    def named(self, text: str, kind: str, lanes: int) -> Value:
+    def read_named(self, text: str, kind: str, lanes: int) -> Value:
         """An operand without its type: a name, or a constant of that type."""
         if text.startswith("%"):
             return self.values[text]
         if text.startswith("<"):
             return Value(
-                lanes=tuple(self.typed(part).only for part in arguments(text[1:-1])), kind=kind
+                lanes=tuple(self.read_typed(part).only for part in arguments(text[1:-1])), kind=kind
             )
         if text.startswith("splat"):
-            inner = self.typed(text[text.index("(") + 1 : text.rindex(")")]).only
+            inner = self.read_typed(text[text.index("(") + 1 : text.rindex(")")]).only
             return Value(lanes=(inner,) * lanes, kind=kind)
         if text in ("poison", "undef"):
             word = truncate(as_word(0xA5A5A5A5A5A5A5A5), kind)
@@ -109,24 +111,24 @@ class _Thread:
         parts = arguments(rest)
         if opcode in CONVERSIONS:
             source, _, target = rest.rpartition(" to ")
-            return CONVERSIONS[opcode](self.typed(source), *shape(target))
+            return CONVERSIONS[opcode](self.read_typed(source), *shape(target))
         if opcode in BINARY:
-            left = self.typed(parts[0])
-            right = self.named(parts[1], left.kind, len(left.lanes))
+            left = self.read_typed(parts[0])
+            right = self.read_named(parts[1], left.kind, len(left.lanes))
             return lanewise(BINARY[opcode], left, right)
         if opcode in ("icmp", "fcmp"):
             words = [word for word in tokens(parts[0]) if not _FLAGS.fullmatch(word)]
-            left = self.typed(" ".join(words[1:]))
-            right = self.named(parts[1], left.kind, len(left.lanes))
+            left = self.read_typed(" ".join(words[1:]))
+            right = self.read_named(parts[1], left.kind, len(left.lanes))
             compare = compare_integers if opcode == "icmp" else compare_floats
             return compare(words[0], left, right)
         if opcode == "fneg":
-            operand = self.typed(rest)
+            operand = self.read_typed(rest)
             sign = as_word(1 << (operand.width - 1))
             return Value(lanes=tuple(lane ^ sign for lane in operand.lanes), kind=operand.kind)
         if opcode == "freeze":
-            return self.typed(rest)
-        return self.rearrange(opcode, [self.typed(part) for part in parts])
+            return self.read_typed(rest)
+        return self.rearrange(opcode, [self.read_typed(part) for part in parts])
 
     def rearrange(self, opcode: str, parts: list[Value]) -> Value:
         """The value of an instruction that only chooses among lanes it is given."""
@@ -144,7 +146,7 @@ class _Thread:
             return Value(lanes=tuple(changed), kind=first.kind)
         if opcode == "shufflevector":
             pool = (*first.lanes, *second.lanes)
-            nothing = self.named("poison", first.kind, 1).only
+            nothing = self.read_named("poison", first.kind, 1).only
             picks = [int(pick[0]) for pick in others[0].lanes]
             picked = tuple(pool[pick] if pick < len(pool) else nothing for pick in picks)
             return Value(lanes=picked, kind=first.kind)
@@ -157,7 +159,7 @@ class _Thread:
             # of those only the ones that are done in integers are modelled.
             return None
         start = text.index(f"@{name}(") + len(name) + 2
-        given = [self.typed(part) for part in arguments(text[start : text.rindex(")")])]
+        given = [self.read_typed(part) for part in arguments(text[start : text.rindex(")")])]
         if name in ("llvm.amdgcn.workitem.id.x", "llvm.amdgcn.workgroup.id.x"):
             return Value(lanes=(as_word(0),), kind="i32")
         if name.startswith(("llvm.amdgcn.readfirstlane", "llvm.amdgcn.make.buffer.rsrc")):
@@ -172,11 +174,11 @@ class _Thread:
         if name == "llvm.amdgcn.perm":
             return perm(*given)
         if name == "llvm.amdgcn.cvt.pkrtz":
-            halves = (rounded(as_float(a.only, "fp32"), "fp16", "rz", False) for a in given)
+            halves = (round_codes(as_float(a.only, "fp32"), "fp16", "rz", False) for a in given)
             return Value(lanes=tuple(halves), kind="half")
         widening = re.fullmatch(r"llvm\.amdgcn\.cvt\.scalef32\.pk\.(f32|f16|bf16)\.(fp8|bf8)", name)
         if widening and np.all(as_float(given[1].only, "fp32") == 1.0):
-            return widened(given[0], given[2], *widening.groups())
+            return widen_fp8(given[0], given[2], *widening.groups())
         if base in CALLS:
             return CALLS[base](*given)
         raise NotModelled(text)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bitproof.harness.lowering.emulator.memory import Array, NotModelled, as_float, as_word
-from bitproof.harness.lowering.emulator.ptx_thread import rounded
+from bitproof.harness.lowering.emulator.ptx_thread import round_codes
 
 FLOATS = {"half": "fp16", "bfloat": "bf16", "float": "fp32"}
 
@@ -78,7 +78,7 @@ def constant(text: str, kind: str) -> int:
         return int(text, 0)
     if found is None:
         number = np.float32(re.sub(r"q?nan.*", "nan", text))
-        return int(rounded(np.array([number]), FLOATS[kind], "rn", False)[0])
+        return int(round_codes(np.array([number]), FLOATS[kind], "rn", False)[0])
     digits = int(found[1], 16)
     if kind == "float" and not text.startswith("f"):  # written as the double of the same value
         return int(
@@ -139,7 +139,7 @@ def _float(how: Callable[[Array, Array], Array]) -> Callable[[Array, Array, int,
     def run(a: Array, b: Array, width: int, kind: str) -> Array:
         name = FLOATS[kind]
         with np.errstate(all="ignore"):
-            return rounded(how(as_float(a, name), as_float(b, name)), name, "rn", False)
+            return round_codes(how(as_float(a, name), as_float(b, name)), name, "rn", False)
 
     return run
 
@@ -229,7 +229,7 @@ def _make_resize(signed: bool) -> Callable[[Value, str, int], Value]:
 
 def _convert_float(value: Value, kind: str, lanes: int) -> Value:
     words = (
-        rounded(as_float(lane, FLOATS[value.kind]), FLOATS[kind], "rn", False)
+        round_codes(as_float(lane, FLOATS[value.kind]), FLOATS[kind], "rn", False)
         for lane in value.lanes
     )
     return Value(lanes=tuple(words), kind=kind)
@@ -276,13 +276,15 @@ def perm(high: Value, low: Value, selector: Value) -> Value:
     return Value(lanes=(value,), kind="i32")
 
 
-def widened(codes: Value, upper: Value, to: str, source: str) -> Value:
+def widen_fp8(codes: Value, upper: Value, to: str, source: str) -> Value:
     """Two fp8 codes of the lower or upper half of a word, widened exactly."""
     word = codes.whole() >> as_word(16 if index_of(upper) else 0)
     name = {"fp8": "e4m3", "bf8": "e5m2"}[source]
     kind = {"f32": "float", "f16": "half", "bf16": "bfloat"}[to]
     lanes = (
-        rounded(as_float((word >> as_word(8 * i)) & as_word(0xFF), name), FLOATS[kind], "rn", False)
+        round_codes(
+            as_float((word >> as_word(8 * i)) & as_word(0xFF), name), FLOATS[kind], "rn", False
+        )
         for i in range(2)
     )
     return Value(lanes=tuple(lanes), kind=kind)

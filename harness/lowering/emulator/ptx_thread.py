@@ -233,7 +233,7 @@ def _float_binary(how: Callable[[Array, Array], Array]) -> Callable[..., None]:
             ]
             with np.errstate(all="ignore"):
                 result = how(as_float(sides[0], name), as_float(sides[1], name))
-            value = value | rounded(result, name, "rn", False) << as_word(each * lane)
+            value = value | round_codes(result, name, "rn", False) << as_word(each * lane)
         thread.write(target, value, width)
 
     return run
@@ -265,7 +265,7 @@ def _additive(
     return run
 
 
-def rounded(values: Array, name: str, mode: str, saturating: bool) -> Array:
+def round_codes(values: Array, name: str, mode: str, saturating: bool) -> Array:
     """fp32 values as codes of the format `name`, in uint64, rounded as `cvt` does."""
     values = np.atleast_1d(np.asarray(values, dtype=np.float32))
     if name == "fp32":
@@ -310,7 +310,7 @@ def _cvt(thread: _Thread, instruction: Instruction, kinds: list[str]) -> None:
         raise NotModelled(instruction.text)
     value = as_word(0)
     for lane, word in enumerate(words):
-        code = rounded(as_float(word, from_name), name, mode, saturating)
+        code = round_codes(as_float(word, from_name), name, mode, saturating)
         value = value | code << as_word(each * lane)
     thread.write(target, value, _width(to))
 

@@ -14,7 +14,7 @@ _LOC = re.compile(r"\.loc\s+(\d+)\s+(\d+)\s+(\d+)")
 _FILE = re.compile(r'\.file\s+(\d+)\s+"([^"]*)"(?:\s+"([^"]*)")?')
 
 
-def fused(text: str) -> dict[Place, str]:
+def find_fused(text: str) -> dict[Place, str]:
     """By place, the first instruction there that multiplies and adds with one rounding."""
     files = {int(n): f"{a}/{b}" if b else a for n, a, b in _FILE.findall(text)}
     found: dict[Place, str] = {}

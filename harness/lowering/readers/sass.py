@@ -67,7 +67,7 @@ def disassemble(binary: Path) -> str | None:
     return done.stdout if done.returncode == 0 else None
 
 
-def unwritten(text: str) -> tuple[Unwritten, ...]:
+def find_unwritten(text: str) -> tuple[Unwritten, ...]:
     """The instructions of a kernel that read unwritten uniform registers, each register's first one."""
     steps, labels, entry = _parse(text)
     found, told = [], set[int]()

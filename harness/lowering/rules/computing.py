@@ -32,7 +32,7 @@ def sums(subject: Subject) -> Iterator[Instruction]:
 def atomics(subject: Subject) -> Iterator[Evidence]:
     """Floats summed atomically into outputs that are claimed to be reproducible."""
     for store in sums(subject):
-        outputs = subject.stored(store) & subject.claimed
+        outputs = subject.find_stored(store) & subject.claimed
         if outputs:
             yield Evidence(
                 where=store.where,
@@ -118,7 +118,7 @@ def products(subject: Subject) -> Iterator[Evidence]:
                 where=core.where,
                 instruction=core.opcode,
                 detail=f'products of fp8 are summed in 14 bits: {FALLS_SHORT} (declare "fp8 sums")',
-                outputs=subject.reached(core) or subject.every,
+                outputs=subject.find_reached(core) or subject.every,
             )
 
 
@@ -210,11 +210,11 @@ def find_uninitialised(subject: Subject) -> Iterator[Evidence]:
                 where=store.where,
                 instruction=store.text,
                 detail="the stored register is never written",
-                outputs=subject.stored(store),
+                outputs=subject.find_stored(store),
             )
 
 
-def undefined(subject: Subject) -> Iterator[Evidence]:
+def find_undefined(subject: Subject) -> Iterator[Evidence]:
     """Machine instructions that read a register before anything can have written it.
 
     Not those from lines where PTX reads such a register already: compilers pad half a pair with one, and

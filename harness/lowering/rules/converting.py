@@ -20,7 +20,7 @@ def _conversions(subject: Subject) -> Iterator[tuple[Op, Conversion, Verdict]]:
                 yield op, conversion, verdict
 
 
-def judged(kinds: tuple[str, ...]) -> Callable[[Subject], Iterator[Evidence]]:
+def make_finder(kinds: tuple[str, ...]) -> Callable[[Subject], Iterator[Evidence]]:
     """A hazard of conversions: what a verdict counts under any of these kinds."""
 
     def find(subject: Subject) -> Iterator[Evidence]:
@@ -44,7 +44,7 @@ def judged(kinds: tuple[str, ...]) -> Callable[[Subject], Iterator[Evidence]]:
 
 def rounds_twice(subject: Subject) -> Iterator[Evidence]:
     """Conversions by way of another format: the target's own, and those that the kernel asks for."""
-    yield from judged(("beside",))(subject)
+    yield from make_finder(("beside",))(subject)
     made = {name: op for op in subject.asked for name in op.results}
     for op in subject.asked:
         second = op.conversion

@@ -77,24 +77,24 @@ class Subject:
     def _reached(self) -> dict[int, Outputs]:
         found: dict[int, Outputs] = {}
         for store in self.code.stores:
-            outputs = self.stored(store)
+            outputs = self.find_stored(store)
             for index in self.code.behind(store):
                 found[index] = found.get(index, frozenset()) | outputs
         return found
 
-    def stored(self, store: Instruction) -> Outputs:
+    def find_stored(self, store: Instruction) -> Outputs:
         """The outputs that a store, reduction or atomic writes."""
         pointers = [n for n in self.code.targets(store) if n in self.written]
         outputs = frozenset(name for n in pointers for name in self.written[n])
         return outputs if outputs and all(self.written[n] for n in pointers) else self.every
 
-    def reached(self, instruction: Instruction) -> Outputs:
+    def find_reached(self, instruction: Instruction) -> Outputs:
         """The outputs that depend on an instruction."""
         return self._reached.get(instruction.index, frozenset())
 
     def find_reached_from(self, place: Place | None) -> Outputs:
         """The outputs that depend on what stands at a place; all where the code shows nothing of it."""
-        found = [self.reached(i) for i in self.code.at(place)] if place else []
+        found = [self.find_reached(i) for i in self.code.at(place)] if place else []
         return frozenset[str]().union(*found) or self.every
 
     def list_asked_at(self, place: Place) -> set[str]:
@@ -104,6 +104,6 @@ class Subject:
     def exactly(self, instructions: Iterable[Instruction]) -> Iterator[tuple[Instruction, Outputs]]:
         """Those instructions that reach outputs which must have exact bits, with these outputs."""
         for instruction in instructions:
-            outputs = self.reached(instruction) & self.exact
+            outputs = self.find_reached(instruction) & self.exact
             if outputs:
                 yield instruction, outputs

@@ -37,7 +37,7 @@ def find_changes(subjects: Sequence[Subject]) -> Iterator[tuple[int, Evidence]]:
                         instruction=instruction.opcode,
                         detail=f"products of fp8 are summed {manner} here and {min(earlier)} in another "
                         f"specialisation, so that tile and warps change bits; in 14 bits, {FALLS_SHORT}",
-                        outputs=subject.reached(instruction) or subject.every,
+                        outputs=subject.find_reached(instruction) or subject.every,
                     ),
                 )
             earlier.add(manner)

@@ -73,7 +73,7 @@ RULES: tuple[Rule, ...] = (
         explanation="A conversion turns infinity or NaN into a number, so that what went wrong before "
         "no longer shows.",
         link="https://github.com/triton-lang/triton/pull/11784",
-        find=converting.judged(("nan", "infinity")),
+        find=converting.make_finder(("nan", "infinity")),
     ),
     Rule(
         name="not analysed",
@@ -107,7 +107,7 @@ RULES: tuple[Rule, ...] = (
         explanation="A conversion takes what lies halfway between two values away from zero, or else "
         "to the odd one, where the even one is right.",
         link="https://github.com/triton-lang/triton/issues/5925",
-        find=converting.judged(("ties",)),
+        find=converting.make_finder(("ties",)),
     ),
     Rule(
         name="undefined register",
@@ -115,7 +115,7 @@ RULES: tuple[Rule, ...] = (
         "operand. ptxas 12.8 has been seen to, 12.9 has not: use Triton 3.8 or newer, or name a newer ptxas "
         "by TRITON_PTXAS_PATH.",
         link="https://github.com/fla-org/flash-linear-attention/pull/1262",
-        find=computing.undefined,
+        find=computing.find_undefined,
     ),
     Rule(
         name="uninitialised store",
@@ -128,7 +128,7 @@ RULES: tuple[Rule, ...] = (
         explanation="A conversion gives another number than rounding does, and not only close to "
         "halfway between two.",
         link=_CVT,
-        find=converting.judged(("far", "zero")),
+        find=converting.make_finder(("far", "zero")),
     ),
 )
 assert tuple(rule.name for rule in RULES) == HAZARDS

@@ -16,7 +16,7 @@ from bitproof.kernels.delta.ranks import faults, invariances, run
 from bitproof.kernels.delta.ranks.cases import RanksCase, rank_cases
 from bitproof.kernels.delta.ranks.corners import corners, refusals
 from bitproof.oracles.delta import answers
-from bitproof.oracles.precision import BACKWARD, EXCHANGED, FORWARD, named
+from bitproof.oracles.precision import BACKWARD, EXCHANGED, FORWARD, find_policy
 
 _OF_STATES = tuple(point for point in EXCHANGED if "gradient" not in point)
 _OF_FORWARD = (*FORWARD, *_OF_STATES, "o")
@@ -25,7 +25,7 @@ _OF_BACKWARD = (*FORWARD, *BACKWARD, *EXCHANGED, "gradient")
 
 def _list_stored(points: tuple[str, ...], params: Params) -> frozenset[str]:
     """What ranks exchange is stored where there are several."""
-    found = frozenset(points) - named(params["precision"]).kept
+    found = frozenset(points) - find_policy(params["precision"]).kept
     return found if params["ranks"] > 1 else found - {*EXCHANGED}
 
 

@@ -22,7 +22,7 @@ class ScaleAddCase:
     launch: Launch = Launch()
 
     def tensors(self, device):
-        words = data.hashed(self.seed, 0, 2 * self.count, device)
+        words = data.hash_words(self.seed, 0, 2 * self.count, device)
         x, z = data.uniform(words).chunk(2)
         return {"x": x, "z": z}
 

@@ -55,7 +55,7 @@ def judge(how: str, check: str = "agreement", *, exact: bool = False, seed: int 
     def oracle(tensors: Tensors, params: Params) -> dict[str, Any]:
         return {"y": tensors["x"].double().numpy()}
 
-    x = data.gaussian(data.hashed(3, 0, COUNT, torch.device("cpu")))
+    x = data.gaussian(data.hash_words(3, 0, COUNT, torch.device("cpu")))
     x = x.bfloat16().float() if exact else x
     changed: Any = {"run": run, "oracle": oracle, "bounds": {"y": BOUND}}
     changed["dtypes"] = lambda tensors, params: {"y": torch.bfloat16}

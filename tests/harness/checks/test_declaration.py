@@ -14,7 +14,7 @@ import pytest
 from bitproof.harness import checks, vocabulary
 from bitproof.harness.checks.declaration import Check
 from bitproof.harness.errors import UsageError
-from bitproof.harness.outcomes import CheckResult, Finding, Outcome, judged
+from bitproof.harness.outcomes import CheckResult, Finding, Outcome, conclude
 from bitproof.harness.search import falsify
 from tests.harness.plain import CASE, PlainLane, checked, variant
 
@@ -45,7 +45,7 @@ def test_a_new_check_is_its_module_and_one_name(monkeypatch: pytest.MonkeyPatch)
     module = types.ModuleType("bitproof.harness.checks.rows")
     module.CHECK = Check(  # type: ignore[attr-defined]
         name="rows",
-        judge=lambda spec, inputs, lane: judged(
+        judge=lambda spec, inputs, lane: conclude(
             [Finding(summary="too many rows")] if len(inputs.tensors["x"]) > 6 else []
         ),
         launches=lambda spec: 1,
@@ -80,13 +80,13 @@ def test_a_check_words_what_passing_lacks_where_it_saw_nothing(
 
 NEW_CHECK = """
 from bitproof.harness.checks.declaration import Check
-from bitproof.harness.outcomes import Finding, CheckResult, Outcome, judged
+from bitproof.harness.outcomes import Finding, CheckResult, Outcome, conclude
 
 
 def check(spec, inputs, lane):
     rows = len(inputs.tensors["x"])
     found = [Finding(summary=f"{rows} rows are too many")] if rows > 6 else []
-    return CheckResult(outcome=judged(found).outcome, findings=tuple(found), counts={"odd": rows % 2})
+    return CheckResult(outcome=conclude(found).outcome, findings=tuple(found), counts={"odd": rows % 2})
 
 
 CHECK = Check(

@@ -213,7 +213,7 @@ def test_captured_tensors_lie_as_the_file_tells(tmp_path: Path, strides: tuple[i
     assert inputs.tensors["a"].stride() == strides
     assert inputs.tensors["a"].tolist() == [[1.0, 2.0, 3.0]] * 4
     assert inputs.tensors["b"].is_contiguous()
-    placed = base.placed(SPEC, inputs, Arena(device=CPU, poison=0xFF))
+    placed = base.place_inputs(SPEC, inputs, Arena(device=CPU, poison=0xFF))
     assert placed["a"].stride() == strides
     assert torch.equal(placed["a"], inputs.tensors["a"])
     assert restore(source, SPEC, CPU, beside=tmp_path).tensors["a"].stride() == strides

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from bitproof.harness.data import bits
-from bitproof.harness.lanes.arena import GUARD, POISONS, Allocations, Arena, unwritten
+from bitproof.harness.lanes.arena import GUARD, POISONS, Allocations, Arena, find_unwritten
 
 CPU = torch.device("cpu")
 X = torch.arange(12.0).reshape(3, 4)
@@ -166,7 +166,7 @@ def test_whatever_torch_allocates_is_guarded(make: Callable[[], Tensor], poisone
     )
     assert tensor.data_ptr() == block.view.data_ptr()
     assert block.poisoned == poisoned
-    assert [view.data_ptr() for view in arena.unwritten()] == [tensor.data_ptr()] * poisoned
+    assert [view.data_ptr() for view in arena.list_unwritten()] == [tensor.data_ptr()] * poisoned
     if poisoned:
         assert set(bits(tensor).reshape(-1).view(torch.uint8).tolist()) <= {0xA5}
     else:
@@ -188,11 +188,11 @@ def test_what_torch_wrote_is_not_listed_as_fresh(write: Callable[[Tensor], Any])
     with torch.inference_mode(), Allocations(arena):
         fresh, written = torch.empty(3), torch.empty(3)
         write(written)
-        assert [view.data_ptr() for view in arena.unwritten()] == [fresh.data_ptr()]
+        assert [view.data_ptr() for view in arena.list_unwritten()] == [fresh.data_ptr()]
         write(fresh)
         later = torch.empty(0)
-        assert len(arena.unwritten()) == 2
-        assert arena.unwritten()[0].data_ptr() == fresh.data_ptr()
+        assert len(arena.list_unwritten()) == 2
+        assert arena.list_unwritten()[0].data_ptr() == fresh.data_ptr()
         assert later.numel() == 0
 
 
@@ -293,8 +293,8 @@ def test_unwritten_needs_both_poisons(dtype: torch.dtype, poisons: tuple[int, in
         lying[1, 0] = 0
         runs.append(view)
     expected = [[False, False], [False, True]]
-    assert unwritten(runs[0], runs[1], poisons).tolist() == expected
-    turned = unwritten(runs[0].t(), runs[1].t(), poisons)
+    assert find_unwritten(runs[0], runs[1], poisons).tolist() == expected
+    turned = find_unwritten(runs[0].t(), runs[1].t(), poisons)
     assert turned.tolist() == [list(row) for row in zip(*expected, strict=True)]
 
 

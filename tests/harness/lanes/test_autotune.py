@@ -15,7 +15,7 @@ from triton.runtime.autotuner import Autotuner
 from bitproof.harness import checks, invariances
 from bitproof.harness.case import Inputs, Launch
 from bitproof.harness.exercised import collecting, describe_configurations
-from bitproof.harness.lanes.autotune import configured
+from bitproof.harness.lanes.autotune import force_config
 from bitproof.harness.lanes.base import Variation
 from bitproof.harness.lanes.interpreter.lane import InterpreterLane
 from bitproof.harness.outcomes import CheckResult, Outcome
@@ -166,7 +166,7 @@ def test_on_a_device_one_configuration_is_left_and_nothing_is_timed(monkeypatch:
     monkeypatch.setattr(Autotuner, "run", lambda self, *_: seen.append(list(self.configs)))
     tuner = _tuned(_kernel, _configs(0.0, 0.0))
     first, second = tuner.configs
-    with configured(3), collecting() as met:
+    with force_config(3), collecting() as met:
         Autotuner.run(tuner)
     assert seen == [[second]]
     assert tuner.configs == [first, second]

@@ -32,7 +32,7 @@ def read(kernel: Callable[[str], FoundSpec], tmp_path_factory: pytest.TempPathFa
         if (name, target) not in made:
             kept, compile.FOLDER = compile.FOLDER, folder
             try:
-                made[name, target] = compile.reading(kernel(name), target)
+                made[name, target] = compile.read_one(kernel(name), target)
             finally:
                 compile.FOLDER = kept
         return made[name, target]

@@ -56,12 +56,12 @@ def test_a_reading_is_kept_until_its_sources_change(
     monkeypatch.setattr(compile, "_worker", lambda target: nullcontext(Worker(target)))
     monkeypatch.setattr(compile, "FOLDER", tmp_path)
     found = kernel("adds")
-    first = compile.reading(found, "sm_90")
-    assert compile.reading(found, "sm_90") == first
-    compile.reading(found, "sm_80")
-    compile.reading(dataclasses.replace(found, fault="none"), "sm_90")
+    first = compile.read_one(found, "sm_90")
+    assert compile.read_one(found, "sm_90") == first
+    compile.read_one(found, "sm_80")
+    compile.read_one(dataclasses.replace(found, fault="none"), "sm_90")
     monkeypatch.setattr(compile, "_sources", lambda folder: b"edited")
-    compile.reading(found, "sm_90")
+    compile.read_one(found, "sm_90")
     assert asked == [("sm_90", None), ("sm_80", None), ("sm_90", "none"), ("sm_90", None)]
 
 
@@ -82,7 +82,7 @@ def test_a_reading_follows_the_sources_of_other_folders_too(
     monkeypatch.setattr(compile, "_worker", worker)
     monkeypatch.setattr(compile, "_sources", sources)
     monkeypatch.setattr(compile, "FOLDER", tmp_path)
-    compile.reading(find([], ["dsrelu_fp8"])[0], "sm_90")
+    compile.read_one(find([], ["dsrelu_fp8"])[0], "sm_90")
     assert {Path("kernels/dsrelu/gemm.py"), Path("kernels/quantise/groups.py")} <= set(digested)
 
 
@@ -93,7 +93,7 @@ def test_readings_come_in_the_order_asked(
     """Whatever order the workers finish in."""
     monkeypatch.setattr(
         compile,
-        "reading",
+        "read_one",
         lambda found, target: Reading(kernel=found.spec.name, target=target, triton="0"),
     )
     names = ["adds", "divides"]
@@ -199,7 +199,7 @@ def test_a_worker_that_cannot_start_is_one_sentence(
     monkeypatch.syspath_prepend(tmp_path)
     said = "code for sm_90 cannot be read here: .* ended with exit code 1: no such library"
     with pytest.raises(EnvironmentUnfit, match=said):
-        compile.reading(found, "sm_90")
+        compile.read_one(found, "sm_90")
 
 
 def test_few_specialisations_cover_every_fact() -> None:
@@ -222,8 +222,8 @@ def test_few_specialisations_cover_every_fact() -> None:
 def test_unknown_targets_are_named() -> None:
     """A target that is not known is one sentence with those that are."""
     with pytest.raises(UsageError, match=r"unknown target 'sm_75': choose from sm_80, sm_86"):
-        targets.listed("sm_80,sm_75")
-    assert targets.listed(" sm_90, sm_80,sm_90") == ("sm_90", "sm_80")
+        targets.parse_targets("sm_80,sm_75")
+    assert targets.parse_targets(" sm_90, sm_80,sm_90") == ("sm_90", "sm_80")
 
 
 def command(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:

@@ -23,7 +23,7 @@ def dsrelu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Read:
 
     def read(name: str, fault: str | None = None) -> Reading:
         found = with_fault(find(["bitproof.kernels.dsrelu.specs"], [name])[0], fault)
-        return compile.reading(found, "sm_90")
+        return compile.read_one(found, "sm_90")
 
     return read
 

@@ -34,7 +34,7 @@ def instructions(body: str) -> list[str]:
     listed = [
         line if line.endswith(":") else f"/*{i:04x}*/ {line} ;" for i, line in enumerate(lines)
     ]
-    return [found.instruction for found in sass.unwritten(ENTRY + "\n".join(listed))]
+    return [found.instruction for found in sass.find_unwritten(ENTRY + "\n".join(listed))]
 
 
 def test_a_descriptor_made_of_nothing_is_found() -> None:
@@ -178,7 +178,7 @@ def test_the_kernels_line_comes_with_what_inlined_it() -> None:
 	//## File "/k/within.py", line 80
         /*0020*/                   UIADD3 UR45, UR45, 0x1, URZ ;
     """
-    found = sass.unwritten(text)
+    found = sass.find_unwritten(text)
     assert [[str(place) for place in each.where] for each in found] == [
         ["/k/tiles.py:23", "/k/within.py:73"],
         ["/k/within.py:80"],

@@ -161,7 +161,7 @@ def make_inputs(
     made = {}
     for place, (name, shape) in enumerate(operation.shapes.items()):
         count = int(torch.tensor(shape).prod())
-        words = data.hashed(seed * 16 + place, 0, count, torch.device("cpu"))
+        words = data.hash_words(seed * 16 + place, 0, count, torch.device("cpu"))
         values = data.gaussian(words).reshape(shape)
         made[name] = _shape_values(values, family).to(dtype)
     return made

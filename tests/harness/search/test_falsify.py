@@ -18,7 +18,7 @@ from hypothesis.database import InMemoryExampleDatabase
 
 from bitproof.harness.case import Scale
 from bitproof.harness.errors import Refused, SpecError, Unsupported
-from bitproof.harness.outcomes import CheckResult, Finding, Outcome, judged
+from bitproof.harness.outcomes import CheckResult, Finding, Outcome, conclude
 from bitproof.harness.search import falsify
 from bitproof.harness.search.falsify import SearchResult
 from bitproof.harness.spec import Bitwise, Invariance, KernelSpec, Params, Tensors
@@ -351,7 +351,7 @@ def test_cases_may_be_judged_elsewhere() -> None:
     def execute(case: RowsCase) -> tuple[Any, CheckResult]:
         seen.append(case)
         found = [Finding(summary="lost")] if case.rows > 2 else []
-        return None, judged(found)
+        return None, conclude(found)
 
     result = _search(SPEC, execute=execute)
     assert result.outcome is Outcome.FAILED

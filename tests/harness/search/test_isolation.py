@@ -238,7 +238,7 @@ def test_a_specs_own_mistake_is_no_crash(
     """It is raised here as it was raised there, and the child lives on."""
     with pytest.raises(SpecError, match="spec 'odd': its oracle does not answer output 'y'"):
         careful(spec("odd"), "agreement", RowsCase())
-    with pytest.raises(SpecError, match=r"the case RowsCase raised RuntimeError in hashed \("):
+    with pytest.raises(SpecError, match=r"the case RowsCase raised RuntimeError in hash_words \("):
         careful(spec("dies"), "agreement", RowsCase(rows=-1))
     with pytest.raises(SpecError, match=r"judging a case raised ValueError in turned \(.*no turn"):
         careful(spec("odd"), "invariances", RowsCase())

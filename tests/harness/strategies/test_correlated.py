@@ -26,7 +26,7 @@ def test_each_step_is_rounded_to_the_type(form, dtype):
     def to(values):
         return rounding.round_value(values, FORMATS[dtype], overflow="inf")
 
-    n = to(data.normal(data.hashed(7, 0, 64 * 512, CPU)).double().numpy())
+    n = to(data.normal(data.hash_words(7, 0, 64 * 512, CPU)).double().numpy())
     expected = to(to(factor * n) + shift)
     x = correlated.affine(form, 7, (64, 512), CPU, dtype)
     assert x.dtype == DTYPES[dtype]
@@ -39,7 +39,7 @@ def test_integers_are_rounded_to_the_nearest_with_ties_to_even(value, digits):
     unit = 2 ** max(value.bit_length() - digits, 0)
     quotient, rest = divmod(value, unit)
     up = 2 * rest > unit or (2 * rest == unit and quotient % 2)
-    found = correlated.rounded(torch.tensor([value]), digits)
+    found = correlated.round_digits(torch.tensor([value]), digits)
     assert found.tolist() == [(quotient + bool(up)) * unit]
 
 

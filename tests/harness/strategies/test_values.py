@@ -10,7 +10,7 @@ import torch
 
 from bitproof.harness.errors import UsageError
 from bitproof.harness.strategies import floats
-from bitproof.harness.strategies.content import content, widened
+from bitproof.harness.strategies.content import content, widen
 from bitproof.harness.strategies.encoding import DTYPES, encode
 from bitproof.harness.strategies.values import Patch, Values
 
@@ -18,7 +18,7 @@ CPU = torch.device("cpu")
 
 
 def _words(values, shape=(4, 96), dtype="fp32", run=32):
-    return widened(values.build(shape, CPU, dtype=dtype, run=run))
+    return widen(values.build(shape, CPU, dtype=dtype, run=run))
 
 
 def test_a_case_s_text_is_eight_hex_digits():
@@ -154,7 +154,7 @@ def test_sixteen_bits_are_a_truncation_that_keeps_what_it_can(dtype):
     """
     own = torch.arange(-(2**15), 2**15, dtype=torch.int32).to(torch.int16).view(DTYPES[dtype])
     assert torch.equal(
-        encode(torch.from_numpy(widened(own)), dtype).view(torch.int16), own.view(torch.int16)
+        encode(torch.from_numpy(widen(own)), dtype).view(torch.int16), own.view(torch.int16)
     )
     words = torch.from_numpy(_words(Values(kind="bits", seed=8), (1 << 16,)))
     x = encode(words, "fp32")

@@ -19,7 +19,7 @@ from bitproof.harness.lanes.base import LaunchFailed
 from bitproof.harness.spec import Elementwise
 from bitproof.harness.subjects.planting import with_fault
 from bitproof.harness.sweep.census import Census, Wrong, lines
-from bitproof.harness.sweep.sweep import ROW, Pace, expected, sweep
+from bitproof.harness.sweep.sweep import ROW, Pace, compute_expected, sweep
 from bitproof.oracles import formats
 from bitproof.oracles.rounding import round_to
 from tests.harness import narrowing
@@ -126,7 +126,7 @@ def test_rows_hold_the_answers_of_the_rounding_oracle(name: str, overflow: Any) 
     fmt = formats.by_name(name)
     if overflow == "overflows":
         overflow = "nan" if fmt.infinity is None else "inf"
-    rows = expected(Elementwise(input="x", output="y", format=name, overflow=overflow))
+    rows = compute_expected(Elementwise(input="x", output="y", format=name, overflow=overflow))
     start = np.arange(0, 1 << 20, 64, dtype=np.uint32) * np.uint32(ROW)
     for codes, offset in ((rows.first, 0), (rows.rest, 1), (rows.rest, ROW - 1)):
         values = (start + np.uint32(offset)).view(np.float32)

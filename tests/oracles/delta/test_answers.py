@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from bitproof.oracles.delta import answers, recurrence
-from bitproof.oracles.delta.gates import GateParameters, activated
+from bitproof.oracles.delta.gates import GateParameters, activate
 from bitproof.oracles.delta.problem import pose_problem
 from bitproof.oracles.delta.recurrence import Tokens
 from bitproof.oracles.formats import Floats
@@ -103,7 +103,7 @@ def test_raw_gates_are_the_log_decays_that_they_stand_for(gate: Any) -> None:
     given = GateParameters(gate=gate, lower_bound=-3.0, **parameters)
     wide = {name: value.double() for name, value in tensors.items()}
     q, k = (wide[name].repeat_interleave(GROUPS, 1) for name in "qk")
-    g = activated(wide["g"], given)
+    g = activate(wide["g"], given)
     x = Tokens(q=q, k=k, **{name: wide[name] for name in "vbw"}, g=g)
     run = recurrence.recurrence(x, SCALE, wide["initial_state"], LENGTHS)
     found = answers.forward(tensors, {**PLAIN, "gate": gate, "lower_bound": -3.0})

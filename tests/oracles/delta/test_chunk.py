@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from bitproof.oracles.delta import chunk, chunk_adjoint, recurrence
-from bitproof.oracles.delta.chunk import CHUNK, chunked, invert
+from bitproof.oracles.delta.chunk import CHUNK, invert, make_chunks
 from bitproof.oracles.delta.recurrence import Tokens
-from bitproof.oracles.precision import BACKWARD, FORWARD, Store, exact, storing, tf32
+from bitproof.oracles.precision import BACKWARD, FORWARD, Store, exact, make_store, tf32
 from tests.oracles.delta.operands import apart, numbers, states, tokens
 
 # float64 arithmetic: sums of some hundred terms, and sums of those.
@@ -28,7 +28,7 @@ def by_tokens(x: Tokens, initial: Tensor, lengths: tuple[int, ...]) -> dict[str,
     run = recurrence.recurrence(x, SCALE, initial, lengths, keep=True)
     do, dfinal = numbers(91, *x.v.shape), numbers(92, *initial.shape)
     grads, dinitial = recurrence.adjoint(x, SCALE, run, lengths, do, dfinal)
-    return {"o": run.o, "final": run.final, "dinitial": dinitial, **grads.named()}
+    return {"o": run.o, "final": run.final, "dinitial": dinitial, **grads.to_dict()}
 
 
 def by_chunks(
@@ -45,7 +45,7 @@ def by_chunks(
     grads, dinitial, weight = chunk_adjoint.weigh_adjoint(
         x, SCALE, initial, lengths, do, dfinal, store=store, operand=operand, solve=solve
     )
-    found = {"o": o, "final": final, "dinitial": dinitial, **grads.named()}
+    found = {"o": o, "final": final, "dinitial": dinitial, **grads.to_dict()}
     return {**found, "weight": weight}
 
 
@@ -63,7 +63,7 @@ def test_packed_chunks_are_the_recurrence() -> None:
     """All those lengths at once, out of order, with rows behind them that are nobody's."""
     lengths = (64, 0, 17, 129, 1, 0, 65, 15)
     x = tokens(20, sum(lengths) + 5, heads=1)
-    for value in x.named().values():
+    for value in x.to_dict().values():
         value[sum(lengths) :] = float("nan")
     initial = states(20, len(lengths), x)
     expected, found = by_tokens(x, initial, lengths), by_chunks(x, initial, lengths)
@@ -89,7 +89,7 @@ def test_no_decay_is_too_deep(decays: tuple[float, ...]) -> None:
 
 def test_nobodys_chunks_are_none() -> None:
     """Each sequence has its own, the last one partial; an empty sequence has none."""
-    chunks = chunked((65, 0, 64, 3), 140)
+    chunks = make_chunks((65, 0, 64, 3), 140)
     assert chunks.sequence == (0, 0, 2, 3)
     rows = chunks.rows.tolist()
     assert rows[0] == list(range(64))
@@ -97,10 +97,10 @@ def test_nobodys_chunks_are_none() -> None:
     assert rows[2] == list(range(65, 129))
     assert rows[3] == [129, 130, 131] + [140] * 61
     x = numbers(1, 140, 2, 3)
-    back = chunks.joined(chunks.split(x))
+    back = chunks.join(chunks.split(x))
     assert torch.equal(back[:132], x[:132])
     assert not back[132:].any()
-    assert chunked((0,), 0).rows.shape == (0, CHUNK)
+    assert make_chunks((0,), 0).rows.shape == (0, CHUNK)
 
 
 def test_the_inverse_is_the_inverse() -> None:
@@ -132,7 +132,7 @@ def test_what_is_stored_is_what_is_read_from_there_on(name: str, length: int) ->
 
     found = by_chunks(x, initial, (length,), store, operand)
     for head in range(2):
-        mine = Tokens(**{point: value[:, head] for point, value in x.named().items()})
+        mine = Tokens(**{point: value[:, head] for point, value in x.to_dict().items()})
         expected = written_out(mine, initial[0, head], head, factors)
         for output, value in expected.items():
             stored = output.removeprefix("stored ")
@@ -240,7 +240,7 @@ def test_each_rounding_alone_shows_in_what_it_feeds(name: str) -> None:
     x = dataclasses.replace(x, g=x.g / 64)
     initial = states(24, 1, x)
     exactly = by_chunks(x, initial, (129,))
-    found = by_chunks(x, initial, (129,), storing(frozenset({name}), torch.bfloat16))
+    found = by_chunks(x, initial, (129,), make_store(frozenset({name}), torch.bfloat16))
     changed = {output for output, value in found.items() if not torch.equal(value, exactly[output])}
     changed -= {"weight"}
     if name in BACKWARD:

@@ -13,8 +13,8 @@ from torch import Tensor
 
 from bitproof.oracles.delta.gates import (
     GateParameters,
+    activate,
     activate_adjoint,
-    activated,
     normalise,
     normalise_adjoint,
 )
@@ -63,7 +63,7 @@ def test_gates_are_their_formulas_to_the_last_digits(gate: Any) -> None:
     """At every rate and bias, also where a sigmoid or softplus is a tiny number or its argument."""
     x, a_log, bias = grid()
     given = GateParameters(gate=gate, a_log=a_log, dt_bias=bias, lower_bound=-4.0)
-    found = activated(x, given)
+    found = activate(x, given)
     for t, raw in enumerate(RAW):
         for h, rate in enumerate(RATES):
             for i, shift in enumerate(BIAS):
@@ -101,7 +101,7 @@ def test_a_parameter_that_is_absent_is_a_neutral_one() -> None:
     for absent in ({"a_log"}, {"dt_bias"}, {"a_log", "dt_bias"}):
         kept = {name: value for name, value in zeros.items() if name not in absent}
         given = GateParameters(gate="bounded", **kept)
-        assert torch.equal(activated(x, given), activated(x, expected))
+        assert torch.equal(activate(x, given), activate(x, expected))
         for found, other in zip(
             activate_adjoint(x, given, dg), activate_adjoint(x, expected, dg), strict=True
         ):
@@ -114,7 +114,7 @@ def test_a_log_decay_passes_as_it_is() -> None:
     """Parameters beside it have no effect and no gradient."""
     x, dg = numbers(4, 5, 3, 2), numbers(5, 5, 3, 2)
     given = GateParameters(a_log=torch.ones(3).double(), dt_bias=torch.ones(3, 2).double())
-    assert activated(x, given) is x
+    assert activate(x, given) is x
     dx, da_log, dbias = activate_adjoint(x, given, dg)
     assert dx is dg
     assert da_log is None
@@ -126,7 +126,7 @@ def test_a_gate_that_is_as_steep_as_a_step_is_a_step(a_log: float) -> None:
     """Its factor beyond fp32's range, or float64's: the bound, half of it, or nothing; flat beside it."""
     x = torch.tensor([-2.0, -(2.0**-17), 0.0, 2.0**-17, 3.0], dtype=torch.float64)[:, None, None]
     given = GateParameters(gate="bounded", a_log=torch.tensor([a_log], dtype=torch.float64))
-    assert activated(x, given).flatten().tolist() == [0.0, 0.0, -2.5, -5.0, -5.0]
+    assert activate(x, given).flatten().tolist() == [0.0, 0.0, -2.5, -5.0, -5.0]
     beside = x[[0, 1, 3, 4]]
     dx, da_log, dbias = activate_adjoint(beside, given, torch.ones_like(beside))
     assert da_log is not None
@@ -140,14 +140,14 @@ def test_a_gate_that_is_flat_is_half_the_bound() -> None:
     """e^-90 is a factor that no raw gate makes up for."""
     x = 30 * numbers(6, 20, 1, 4)
     given = GateParameters(gate="bounded", a_log=torch.tensor([-90.0]).double(), lower_bound=-3.0)
-    assert torch.equal(activated(x, given), torch.full_like(x, -1.5))
+    assert torch.equal(activate(x, given), torch.full_like(x, -1.5))
 
 
 def test_saturated_gates_stay_finite() -> None:
     """Large raw gates leave softplus their argument, small ones nothing; gradients end with them."""
     x = torch.tensor([-2000.0, -745.0, 800.0, 60000.0], dtype=torch.float64)[:, None, None]
     given = GateParameters(gate="plain", a_log=torch.zeros(1).double())
-    g = activated(x, given).flatten().tolist()
+    g = activate(x, given).flatten().tolist()
     assert g[0] == 0.0
     assert -(2.0**-1070) < g[1] < 0.0
     assert g[2:] == [-800.0, -60000.0]

@@ -18,7 +18,7 @@ def test_a_problem_is_normalised_and_repeated_by_heads() -> None:
     expected = normalise(tensors["k"].double()).repeat_interleave(GROUPS, 1)
     assert torch.equal(p.x.k, expected)
     assert p.groups == GROUPS
-    decays = chunk.chunked(LENGTHS, sum(LENGTHS))
+    decays = chunk.make_chunks(LENGTHS, sum(LENGTHS))
     assert p.deepest == float(decays.split(p.x.g).cumsum(-2).abs().max())
     assert pose_problem(call(lengths=(0,)), PLAIN).deepest == 0.0
 

@@ -17,7 +17,7 @@ CUTS = [((150, 0, 40), 190, 3), ((200,), 201, 4), ((5, 0, 60, 9), 74, 8), ((64, 
 def test_parts_merge_into_the_recurrence(lengths: tuple[int, ...], rows: int, count: int) -> None:
     """Forward and back, whatever ranks hold of the sequences."""
     x, total = tokens(1, rows), sum(lengths)
-    x = type(x)(**{name: value[:total] for name, value in x.named().items()})
+    x = type(x)(**{name: value[:total] for name, value in x.to_dict().items()})
     initial, dfinal = states(1, len(lengths), x), states(2, len(lengths), x)
     do = numbers(99, *x.v.shape)
     parts = ranks.cut(lengths, rows, count)
@@ -28,7 +28,7 @@ def test_parts_merge_into_the_recurrence(lengths: tuple[int, ...], rows: int, co
     grads, dinitial = recurrence.adjoint(x, 0.5, exact, lengths, do, dfinal)
     found, dfound, _ = ranks.weigh_adjoint(x, 0.5, initial, parts, do, dfinal)
     assert apart(dfound, dinitial) < 1e-13
-    for name, value in grads.named().items():
+    for name, value in grads.to_dict().items():
         assert apart(getattr(found, name), value) < 1e-12, name
 
 

@@ -25,7 +25,7 @@ def everything(
     run = recurrence(x, scale, initial, lengths, keep=True)
     do, dfinal = numbers(91, *x.v.shape), numbers(92, *initial.shape)
     grads, dinitial = adjoint(x, scale, run, lengths, do, dfinal)
-    return {"o": run.o, "final": run.final, "dinitial": dinitial, **grads.named()}
+    return {"o": run.o, "final": run.final, "dinitial": dinitial, **grads.to_dict()}
 
 
 def fractions(x: Tensor) -> dict[tuple[int, ...], Fraction]:
@@ -112,7 +112,7 @@ def test_the_adjoint_is_what_autograd_makes_of_the_recurrence() -> None:
     x = tokens(7, sum(LENGTHS))
     initial = states(7, len(LENGTHS), x)
     found = everything(x, initial, LENGTHS)
-    leaves = {name: value.clone().requires_grad_() for name, value in x.named().items()}
+    leaves = {name: value.clone().requires_grad_() for name, value in x.to_dict().items()}
     start = initial.clone().requires_grad_()
     run = recurrence(Tokens(**leaves), 0.7, start, LENGTHS)
     do, dfinal = numbers(91, *x.v.shape), numbers(92, *initial.shape)
@@ -133,7 +133,7 @@ def test_the_adjoint_is_the_limit_of_differences(name: str) -> None:
     direction = numbers(93, *gradient.shape)
 
     def loss(far: float) -> float:
-        moved = {**x.named(), "initial": initial}
+        moved = {**x.to_dict(), "initial": initial}
         moved[name] = moved[name] + far * direction
         start = moved.pop("initial")
         run = recurrence(Tokens(**moved), 0.7, start, LENGTHS)
@@ -155,13 +155,13 @@ def test_packed_sequences_are_what_each_is_alone() -> None:
     first = 0
     for n, length in enumerate(LENGTHS):
         rows = slice(first, first + length)
-        part = Tokens(**{name: value[rows] for name, value in x.named().items()})
+        part = Tokens(**{name: value[rows] for name, value in x.to_dict().items()})
         run = recurrence(part, 0.7, initial[n : n + 1], [length], keep=True)
         grads, dinitial = adjoint(part, 0.7, run, [length], do[rows], dfinal[n : n + 1])
         assert apart(packed["final"][n], run.final[0]) < EXACT
         assert apart(packed["dinitial"][n], dinitial[0]) < EXACT
         assert apart(packed["o"][rows], run.o) < EXACT
-        for name, value in grads.named().items():
+        for name, value in grads.to_dict().items():
             assert apart(packed[name][rows], value) < EXACT, name
         first += length
 
@@ -181,8 +181,8 @@ def test_an_empty_sequence_hands_its_state_on() -> None:
 def test_rows_past_the_last_sequence_are_nobodys() -> None:
     """Whatever they hold: their outputs and gradients are zero, and nothing else depends on them."""
     x, initial = tokens(11, 6), states(11, 1, tokens(11, 6))
-    spoilt = Tokens(**{name: value.clone() for name, value in x.named().items()})
-    for value in spoilt.named().values():
+    spoilt = Tokens(**{name: value.clone() for name, value in x.to_dict().items()})
+    for value in spoilt.to_dict().values():
         value[4:] = float("nan")
     clean, found = everything(x, initial, (4,)), everything(spoilt, initial, (4,))
     for name, value in found.items():

@@ -187,7 +187,7 @@ def test_floors_hold_what_fp32_arithmetic_costs_and_hide_no_bf16(monkeypatch: An
     given = (x, scale, tensors["initial_state"], lengths)
     o, final = chunk.forward(*given)
     grads, dinitial = chunk_adjoint.adjoint(*given, tensors["do"], tensors["dht"])
-    found = {f"d{name}": value for name, value in grads.named().items()}
+    found = {f"d{name}": value for name, value in grads.to_dict().items()}
     found |= {"o": o, "final_state": final, "d_initial_state": dinitial}
     assert set(found) == set(outputs)
     for name, value in found.items():

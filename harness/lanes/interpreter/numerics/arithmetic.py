@@ -31,7 +31,7 @@ _COMPARISONS = {
 }
 
 
-def widened(data: r.Array, name: str) -> r.Array:
+def widen(data: r.Array, name: str) -> r.Array:
     """Storage of the type named as an array that numpy can compute on: float32 for 16-bit floats."""
     if name == "bf16":
         return r.f32_from_bf16(data)
@@ -42,8 +42,8 @@ def widened(data: r.Array, name: str) -> r.Array:
     return data
 
 
-def narrowed(result: r.Array, name: str) -> r.Array:
-    """The reverse of `widened`, rounded to nearest even."""
+def narrow(result: r.Array, name: str) -> r.Array:
+    """The reverse of `widen`, rounded to nearest even."""
     if name == "bf16":
         return r.bf16_from_f32(result)
     if name == "fp16":
@@ -54,10 +54,10 @@ def narrowed(result: r.Array, name: str) -> r.Array:
 def elementwise(op: Callable[..., r.Array], name: str, *operands: r.Array) -> r.Array:
     """`op` on storage of one type, rounded once; int1 counts modulo 2."""
     if name in ("bf16", "fp16"):
-        return narrowed(op(*(widened(x, name) for x in operands)), name)
+        return narrow(op(*(widen(x, name) for x in operands)), name)
     if name == "int1":
         return (op(*(x.astype(np.int8) for x in operands)) & 1).astype(bool)
-    result = op(*(widened(x, name) for x in operands))
+    result = op(*(widen(x, name) for x in operands))
     return result if result.dtype == operands[0].dtype else result.astype(operands[0].dtype)
 
 
@@ -76,11 +76,11 @@ def lesser(x: r.Array, y: r.Array, name: str, *, propagate_nan: bool = False) ->
 def _extreme(op: Any, both: Any, x: r.Array, y: r.Array, name: str) -> r.Array:
     if name in INTEGERS:
         return np.asarray(op(x, y))
-    a, b = widened(x, name), widened(y, name)
+    a, b = widen(x, name), widen(y, name)
     # Equal numbers have equal bits but for the two zeros, whose sign bit this decides.
     word = _BITS[a.dtype.itemsize]
     equal = both(a.view(word), b.view(word)).view(a.dtype)
-    return narrowed(np.where(a == b, equal, op(a, b)), name)
+    return narrow(np.where(a == b, equal, op(a, b)), name)
 
 
 def remainder(x: r.Array, y: r.Array, name: str) -> r.Array:
@@ -90,9 +90,9 @@ def remainder(x: r.Array, y: r.Array, name: str) -> r.Array:
     return np.where(np.isinf(y), x, rest)
 
 
-def compared(x: r.Array, y: r.Array, name: str, relation: str, *, unordered: bool) -> r.Array:
+def compare(x: r.Array, y: r.Array, name: str, relation: str, *, unordered: bool) -> r.Array:
     """A comparison of floats as bools; where either is NaN, the answer is `unordered`."""
-    a, b = widened(x, name), widened(y, name)
+    a, b = widen(x, name), widen(y, name)
     result = np.asarray(_COMPARISONS[relation](a, b))
     if unordered == (relation == "NE"):
         return result
@@ -116,7 +116,7 @@ def _comparison(relation: str, unordered: bool) -> Callable[..., Any]:
 
     def method(_builder: Any, lhs: Any, rhs: Any) -> Any:
         name = lhs.dtype.scalar.name
-        data = compared(lhs.data, rhs.data, name, relation, unordered=unordered)
+        data = compare(lhs.data, rhs.data, name, relation, unordered=unordered)
         return TensorHandle(data, int1)
 
     return method
@@ -146,7 +146,7 @@ def _negate(_builder: Any, arg: Any) -> Any:
 
 def _fma(_builder: Any, x: Any, y: Any, z: Any) -> Any:
     dtype = z.dtype.scalar
-    widened(z.data[:0], dtype.name)
+    widen(z.data[:0], dtype.name)
     return TensorHandle(multiply_add(x.data, y.data, z.data, dtype.name), dtype)
 
 

@@ -21,8 +21,8 @@ from bitproof.harness.errors import Unsupported
 from bitproof.harness.lanes.interpreter.numerics.arithmetic import (
     greater,
     lesser,
-    narrowed,
-    widened,
+    narrow,
+    widen,
 )
 from bitproof.harness.lanes.interpreter.overlay import Patch, in_session
 from bitproof.harness.targets import roundings as r
@@ -39,10 +39,10 @@ def clamp(x: r.Array, low: r.Array, high: r.Array, name: str, *, propagate_nan: 
 
 def clip(x: r.Array, high: r.Array, name: str, *, propagate_nan: bool) -> r.Array:
     """PTX `min.xorsign.abs`: the lesser magnitude, with the product of the signs."""
-    a, b = widened(x, name), widened(high, name)
+    a, b = widen(x, name), widen(high, name)
     magnitude = (np.minimum if propagate_nan else np.fmin)(np.abs(a), np.abs(b))
     negative = np.signbit(a) != np.signbit(b)
-    return narrowed(np.where(negative, -magnitude, magnitude), name)
+    return narrow(np.where(negative, -magnitude, magnitude), name)
 
 
 def patches() -> list[Patch]:
@@ -81,7 +81,7 @@ def _opposite(low: Any, high: Any) -> bool:
     """Whether the compiler sees that `low` is `-high`."""
     if low.constant and high.constant:
         name = low.dtype.scalar.name
-        mirrored = (widened(low.data, name) == -widened(high.data, name)).all()
+        mirrored = (widen(low.data, name) == -widen(high.data, name)).all()
         return bool(mirrored) and (_SEES_SCALARS or low.spread_from is not None)
     if _SEES_SCALARS:
         low, high = low.spread_from or low, high.spread_from or high

@@ -24,7 +24,7 @@ from triton.runtime.interpreter import TensorHandle
 from bitproof.harness.errors import Unsupported
 from bitproof.harness.lanes.interpreter import state
 from bitproof.harness.lanes.interpreter.numerics import sums, tensor_cores
-from bitproof.harness.lanes.interpreter.numerics.arithmetic import narrowed
+from bitproof.harness.lanes.interpreter.numerics.arithmetic import narrow
 from bitproof.harness.lanes.interpreter.numerics.choosing import FP8, choose
 from bitproof.harness.lanes.interpreter.numerics.conversions import convert
 from bitproof.harness.lanes.interpreter.overlay import Patch, in_session
@@ -159,7 +159,7 @@ def _dot(_builder: Any, a: Any, b: Any, acc: Any, input_precision: Any, imprecis
             total = multiply_by_core(x, y, start, kind, imprecise if kind in FP8 else 0)
         else:
             total = _multiply_add(x, y, start)
-    return TensorHandle(narrowed(total, out.name), out)
+    return TensorHandle(narrow(total, out.name), out)
 
 
 def _precision(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -213,7 +213,7 @@ def _scale_operand(
     factors = np.repeat(factors, data.shape[k_axis] // factors.shape[-1], axis=-1)
     if k_axis == -2:
         factors = np.swapaxes(factors, -1, -2)
-    return convert(narrowed(data * factors, compute), compute, "fp32")
+    return convert(narrow(data * factors, compute), compute, "fp32")
 
 
 def _dot_scaled(
@@ -243,7 +243,7 @@ def _dot_scaled(
     assert state.current is not None
     if out.name == "fp32" and state.current.target != _SCALES_ITSELF:
         return TensorHandle(multiply_by_core(a, b, start, compute), out)
-    return TensorHandle(narrowed(_multiply_add(a, b, start), out.name), out)
+    return TensorHandle(narrow(_multiply_add(a, b, start), out.name), out)
 
 
 def _formats(original: Callable[..., Any]) -> Callable[..., Any]:

@@ -24,7 +24,7 @@ from bitproof.harness.lanes.interpreter.numerics.arithmetic import (
     elementwise,
     greater,
     lesser,
-    widened,
+    widen,
 )
 from bitproof.harness.lanes.interpreter.numerics.conversions import INTEGERS
 from bitproof.harness.lanes.interpreter.numerics.sums import Columns, Combine
@@ -175,7 +175,7 @@ def _reduce_columns(combine_fn: Any, inputs: Sequence[Any], columns: Columns) ->
     if combine_fn in _KNOWN and name in INTEGERS and name != "int1":
         return [_KNOWN[combine_fn][1].reduce(columns[0], axis=0, dtype=columns[0].dtype)]
     if combine_fn in _ARG_EXTREMES:
-        values = widened(columns[0], name)
+        values = widen(columns[0], name)
         if not (values.dtype.kind == "f" and np.isnan(values).any()):
             found = np.expand_dims(_find_extreme(combine_fn, values), 0)
             return [np.take_along_axis(column, found, axis=0)[0] for column in columns]
@@ -187,7 +187,7 @@ def _reduce_columns(combine_fn: Any, inputs: Sequence[Any], columns: Columns) ->
     other = sums.reduce_neighbours(columns, combine)
     if combine_fn not in _ADDING:
         _note_difference(reduce_halves(columns, combine), other)
-    elif sums.several(widened(columns[0], name), 0):
+    elif sums.several(widen(columns[0], name), 0):
         sums.note()
     return other
 

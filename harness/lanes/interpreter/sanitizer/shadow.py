@@ -73,13 +73,13 @@ class Shadow:
         if self._writer is None or self._last_write < line.base:
             return None
         stamps = self._writer.take(cells)
-        return _by_element(line.unordered(stamps if atomic else np.abs(stamps)))
+        return _by_element(line.find_unordered(stamps if atomic else np.abs(stamps)))
 
     def find_observed(self, cells: Cells, line: Timeline) -> Lanes | None:
         """Which elements an unordered program has read, not atomically, in this launch; or None."""
         if self._reader is None or self._last_read < line.base:
             return None
-        return _by_element(line.unordered(self._reader.take(cells)))
+        return _by_element(line.find_unordered(self._reader.take(cells)))
 
     def mark_read(self, cells: Cells, line: Timeline) -> None:
         """Note that the present program reads."""

@@ -62,7 +62,7 @@ class Timeline:
         self._acquired[address] = len(self._releases.get(address, ()))
         self._visible = None
 
-    def unordered(self, stamps: Stamps) -> NDArray[np.bool_] | None:
+    def find_unordered(self, stamps: Stamps) -> NDArray[np.bool_] | None:
         """Which `stamps` another program of this launch set, unordered with the present one; or None."""
         if int(stamps.max()) < self.base:
             return None

@@ -121,7 +121,7 @@ def judge(
     run: Run, *, full: bool = True, shape: Any = (ROWS, COLUMNS), **claim: Any
 ) -> CheckResult:
     """What reproducibility says of a launcher on one case, of values with full mantissas or of integers."""
-    words = data.hashed(7, 0, shape[0] * shape[1], torch.device("cpu"))
+    words = data.hash_words(7, 0, shape[0] * shape[1], torch.device("cpu"))
     x = data.gaussian(words) if full else (words % 16).to(torch.float32)
     lane = InterpreterLane()
     bitwise = Bitwise(runs=3, shown_by="reads fresh memory", **claim)

@@ -29,7 +29,7 @@ def clean() -> Callable[..., Any]:
         results = []
         for order, poison in (("forward", 0xFF), ("reverse", 0x7B), (("drawn", 0), 0xA5)):
             arena = Arena(device=torch.device("cpu"), poison=poison)
-            watch = Sanitizer(arena.unwritten)
+            watch = Sanitizer(arena.list_unwritten)
             with state.session(state.Session(order=order, watch=watch)), Allocations(arena):
                 results.append(call())
             watch.judge_outputs(_tensors(results[-1]))
@@ -50,7 +50,7 @@ def normal() -> Callable[..., torch.Tensor]:
 
     def draw(*shape: int, seed: int = 0) -> torch.Tensor:
         count = torch.Size(shape).numel()
-        return data.normal(data.hashed(seed, 0, count, torch.device("cpu"))).reshape(shape)
+        return data.normal(data.hash_words(seed, 0, count, torch.device("cpu"))).reshape(shape)
 
     return draw
 
@@ -61,7 +61,7 @@ def small() -> Callable[..., torch.Tensor]:
 
     def draw(*shape: int, seed: int = 0) -> torch.Tensor:
         count = torch.Size(shape).numel()
-        words = data.hashed(seed, 0, count, torch.device("cpu"))
+        words = data.hash_words(seed, 0, count, torch.device("cpu"))
         return (words % 7 - 3).to(torch.float32).reshape(shape)
 
     return draw
