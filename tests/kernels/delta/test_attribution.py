@@ -27,6 +27,7 @@ def unwatched(title: str, total: int) -> contextlib.AbstractContextManager[Tell]
     return contextlib.nullcontext(lambda done, note: None)
 
 
+@pytest.mark.slow
 def test_the_cheapest_policy_for_correlated_operands_is_the_targeted_one() -> None:
     """As docs/attribution.md has it: what each rounding costs, what to keep in fp32, and the kernel so."""
     inputs, outputs = ran(GDN2_CHUNK, CORRELATED)

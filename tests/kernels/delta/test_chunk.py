@@ -40,6 +40,7 @@ from tests.kernels.delta.judging import (
 )
 
 
+@pytest.mark.slow
 def test_two_packed_sequences_are_two_runs() -> None:
     """40 and 50 tokens with initial states in one chunk's room: each alone gives the same bits."""
     holds(EVERY, "agreement", lengths=(40, 50), initial=True)
