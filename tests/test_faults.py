@@ -41,7 +41,7 @@ def _choose() -> Iterator[ParameterSet]:
         yield pytest.param(found, fault, id=_name(found, fault), marks=marks)
 
 
-@pytest.mark.parametrize(("found", "fault"), _choose())
+@pytest.mark.parametrize(("found", "fault"), tuple(_choose()))
 def test_a_planted_fault_is_caught_by_its_check(found: FoundSpec, fault: Fault) -> None:
     """Within the examples that the default profile spends; the search is derandomised to be steady."""
     lane = lanes.present()
