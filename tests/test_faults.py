@@ -24,6 +24,8 @@ LANE = lanes.family(lanes.choose())
 PLANTED = [(found, fault) for found in find() for fault in found.spec.faults]
 # Of each kernel and check, how many are planted in every run of the tests; the nightly run plants all.
 EACH_TIME = 1
+# Kernels that run several ranks for each case, whose faults are all left to the night.
+RANKED = frozenset({"gdn2_cp", "gdn2_cp_vjp", "kda_cp", "kda_cp_vjp"})
 VISIBLE = [(found, fault) for found, fault in PLANTED if LANE in fault.lanes]
 
 
@@ -36,7 +38,7 @@ def _choose() -> Iterator[ParameterSet]:
     met: collections.Counter[tuple[str, str]] = collections.Counter()
     for found, fault in sorted(VISIBLE, key=lambda pair: _name(*pair)):
         met[found.spec.name, fault.caught_by] += 1
-        late = met[found.spec.name, fault.caught_by] > EACH_TIME
+        late = met[found.spec.name, fault.caught_by] > EACH_TIME or found.spec.name in RANKED
         marks = [pytest.mark.slow] if late else []
         yield pytest.param(found, fault, id=_name(found, fault), marks=marks)
 

@@ -75,7 +75,7 @@ _vjp = partial(
     lowering=_SLOW,
     run=chunk_bwd.launch,
     reproducible=Bitwise(shown_by=faults_backward.GRADIENTS[0].name),
-    launches={"cuda": 80, "interpreter": 40},
+    launches={"cuda": 80, "interpreter": 48},
 )
 _recurrent = partial(
     _forward,

@@ -58,13 +58,13 @@ _forward = partial(
         public=frozenset({"o"}),
     ),
     invariances=_INVARIANCES,
-    launches={"cuda": 80, "interpreter": 4},
+    launches={"cuda": 80, "interpreter": 24},
 )
 _backward = partial(
     _cut,
     run=run.launch_vjp,
     invariances=(*_INVARIANCES, any_ranks.retained()),
-    launches={"cuda": 40, "interpreter": 3},
+    launches={"cuda": 40, "interpreter": 24},
 )
 _gradient_storage = partial(
     Storage,
