@@ -1,6 +1,6 @@
 """Context parallelism on one card: what it costs in accuracy and in time.
 
-    python benchmarks/context_parallel.py [--skip-long]
+    python benchmarks/context_parallel.py [--skip-long | --parts]
 
 The inputs of the GDN2 report's context-parallel tests (flash-linear-attention's `test_cp_gdn2.py`): sequences
 of [3000, 4000, 3240], [5120, 5120], [7000, 3240], [10240] and [65536] tokens over 2, 2, 4, 4 and 8 ranks, all
@@ -10,15 +10,17 @@ agrees with it to 1e-13), and whether the two give equal bits, as they must wher
 
 Then, for one sequence of 32768 tokens, 64 heads of 128 x 128, over 2, 4 and 8 ranks: how much longer a rank's
 forward and backward passes take for summaries and folds, over all ranks and for the slowest, and the bytes
-that a rank receives in a pass. `--skip-long` leaves out 65536 tokens. The status is 1 where equal bits
+that a rank receives in a pass. `--skip-long` leaves out 65536 tokens; `--parts` says what each kernel of
+a rank takes instead, and the summaries under several launches. The status is 1 where equal bits
 are missing, or 2 ranks need more than 15 % beyond a forward pass.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +33,7 @@ lanes.choose("cuda")
 import torch  # noqa: E402
 import triton  # noqa: E402
 from torch import Tensor  # noqa: E402
+from torch.profiler import ProfilerActivity, profile  # noqa: E402
 
 from benchmarks import delta, gdn2_report  # noqa: E402
 from benchmarks.gdn2_report import HEADS, PARAMS, SEED, WIDTH, percent  # noqa: E402
@@ -60,10 +63,15 @@ def main() -> int:
     """Print both tables; 1 where something falls short."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--skip-long", action="store_true", help="without 65536 tokens")
-    layouts = LAYOUTS[:-1] if parser.parse_args().skip_long else LAYOUTS
+    parser.add_argument("--parts", action="store_true", help="each kernel's time instead")
+    chosen = parser.parse_args()
+    layouts = LAYOUTS[:-1] if chosen.skip_long else LAYOUTS
     lanes.present()
     card = torch.cuda.get_device_name()
     print(f"{card}, torch {torch.__version__}, triton {triton.__version__}")
+    if chosen.parts:
+        show_parts()
+        return 0
     print("relative RMS errors in percent, on one rank / on all")
     print(f"  {'ranks, sequences':24}" + "".join(f"{name:>17}" for name in OUTPUTS) + "  bits")
     unequal = []
@@ -176,6 +184,53 @@ def gathered(x: Operands, share: Share) -> Tensor:
 def alone(program: Any, heard: Tensor) -> object:
     """One rank's pass, which hears what is there at once."""
     return run.run([program], lambda sent: heard)
+
+
+def show_parts() -> None:
+    """Microseconds of each kernel on the first, a middle and the last of 4 ranks, and of summaries alone."""
+    tensors, do = delta.problem(TOKENS, "gdn2")
+    options = Options(normalise=True, bounded=True, precision=UPSTREAM)
+    shares = partition([0, TOKENS], TOKENS, 4)
+    held = [run.cut(Operands.of(tensors, options), share) for share in shares]
+    for place in (0, 1, 3):
+        x, share, rows = held[place], shares[place], slice(shares[place].first, shares[place].end)
+        dfinal = torch.zeros(x.state_shape, device=DEVICE)
+        heard, gradient = gathered(x, share), do[rows].clone()
+
+        def both() -> object:
+            return alone(run.backward(x, options, None, share, gradient, dfinal), heard)  # noqa: B023
+
+        print(f"rank {place}: {spend(both)}", flush=True)
+    x, share = held[1], shares[1]
+    heard, dfinal = gathered(x, share), torch.zeros(held[1].state_shape, device=DEVICE)
+    gradient = do[share.first : share.end].clone()
+    usual, columns = dict(chunk_fwd._TUNED), run._COLUMNS
+    for wide in (32, 64):
+        for warps, stages in itertools.product((4, 8), (1, 2, 3)):
+            chunk_fwd._TUNED |= dict.fromkeys(
+                ("summarise", "summarise_gradients"), (warps, stages, None)
+            )
+            run._COLUMNS = wide
+            told = spend(
+                lambda: alone(run.backward(x, options, None, share, gradient, dfinal), heard),
+                "summarise",
+            )
+            print(f"{wide} columns, {warps} warps, {stages} stages: {told}", flush=True)
+    chunk_fwd._TUNED |= usual
+    run._COLUMNS = columns
+
+
+def spend(passing: Callable[[], object], only: str = "") -> str:
+    """Microseconds of each kernel whose name begins with `only`."""
+    passing()
+    with profile(activities=[ProfilerActivity.CUDA]) as seen:
+        for _ in range(3):
+            passing()
+        torch.cuda.synchronize()
+    spent = {event.key: event.device_time_total / 3 for event in seen.key_averages()}
+    return ", ".join(
+        f"{key[:24]} {time:.0f}" for key, time in spent.items() if time > 2 and key.startswith(only)
+    )
 
 
 def relate(times: Sequence[Times]) -> Cost:

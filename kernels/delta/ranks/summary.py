@@ -43,6 +43,12 @@ def first_columns(
 
 
 @triton.jit
+def summary_start(ptr, number, K: tl.constexpr, V: tl.constexpr):
+    """Where summary `number` begins."""
+    return ptr + number.to(tl.int64) * (K * (V + K))
+
+
+@triton.jit
 def store_summary(
     ptr, state, head, column, of_values, K: tl.constexpr, V: tl.constexpr, STATE: tl.constexpr,
     TRANSITION: tl.constexpr, PADDED_K: tl.constexpr, PADDED_V: tl.constexpr, BLOCK: tl.constexpr,
@@ -53,7 +59,7 @@ def store_summary(
     place = tl.where(of_values, index, index - PADDED_V + V)
     inside = (row < K) & tl.where(of_values, index < V, index - PADDED_V < K)
     kept = tl.where(of_values, state.to(STATE).to(tl.float32), state.to(TRANSITION).to(tl.float32))
-    start = ptr + head.to(tl.int64) * (K * (V + K))
+    start = summary_start(ptr, head, K, V)
     tl.store(start + row * (V + K) + place, kept.to(ptr.dtype.element_ty), mask=inside)
 
 
@@ -202,22 +208,24 @@ def fold(
     """Writes state `sequence`, merged from `count` summaries, rank `farthest` first and on in `step`s.
 
     Nothing is written where there is none. Summaries are [ranks, HEADS, K, V + K]; states fp32 as
-    `chunk_states` has them, rounded to MERGED. Products are those of fp32, uncut.
+    `chunk_states` has them, rounded to MERGED. A product of fp32 operands is three of their tf32 parts: it
+    errs as fp32 does.
     """
     column, head = tl.program_id(0) * BLOCK_V, tl.program_id(1)
     if count == 0:
         return
     row = tl.arange(0, PADDED_K)
     index = column + tl.arange(0, BLOCK_V)
-    state = tl.zeros((PADDED_K, BLOCK_V), tl.float32)
-    for turn in range(count):
-        number = (farthest + turn * step) * HEADS + head
-        start = summaries_ptr + number.to(tl.int64) * (K * (V + K))
-        line = start + row[:, None] * (V + K)
-        inside = (row < K)[:, None]
-        added = tl.load(line + index[None, :], mask=inside & (index < V)[None, :], other=0.0)
-        by = tl.load(line + V + row[None, :], mask=inside & (row < K)[None, :], other=0.0)
-        state = added.to(tl.float32) + tl.dot(by.to(tl.float32), state, input_precision="ieee")
+    line = row[:, None] * (V + K)
+    values = (row < K)[:, None] & (index < V)[None, :]
+    square = (row < K)[:, None] & (row < K)[None, :]
+    start = summary_start(summaries_ptr, farthest * HEADS + head, K, V)
+    state = tl.load(start + line + index[None, :], mask=values, other=0.0).to(tl.float32)
+    for turn in range(1, count):
+        start = summary_start(summaries_ptr, (farthest + turn * step) * HEADS + head, K, V)
+        added = tl.load(start + line + index[None, :], mask=values, other=0.0)
+        by = tl.load(start + line + V + row[None, :], mask=square, other=0.0)
+        state = added.to(tl.float32) + tl.dot(by.to(tl.float32), state, input_precision="tf32x3")
     given, inside = state_places(
         states_ptr, sequence * HEADS + head, column, K, V, V_FIRST, PADDED_K, BLOCK_V
     )
