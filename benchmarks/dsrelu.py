@@ -13,9 +13,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import statistics
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 CHECKOUT = Path(__file__).resolve().parent.parent
@@ -29,6 +27,7 @@ import torch  # noqa: E402
 import triton  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 
+from benchmarks.timing import median  # noqa: E402
 from bitproof.harness.case import Launch  # noqa: E402
 from bitproof.harness.search import falsify  # noqa: E402
 from bitproof.kernels.dsrelu.arguments import Operands, Tiling  # noqa: E402
@@ -209,27 +208,6 @@ def verdicts() -> list[str]:
         why = f": {result.undemonstrated}" if result.undemonstrated else ""
         lines.append(f"  {name:34} {result.outcome}{why} {dict(result.counts)}")
     return lines
-
-
-def median(call: Callable[[], object], repeats: int = 40) -> float:
-    """Microseconds of one call on the card, its caches cold and its launches issued in time."""
-    spoiled = torch.empty(1 << 28, dtype=torch.uint8, device="cuda")
-    for _ in range(3):
-        call()
-    times = []
-    for _ in range(repeats):
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        spoiled.zero_()
-        torch.cuda._sleep(_ISSUING)
-        start.record()
-        call()
-        end.record()
-        end.synchronize()
-        times.append(1e3 * start.elapsed_time(end))
-    return statistics.median(times)
-
-
-_ISSUING = 1_000_000  # clock cycles, half a millisecond: what the host needs to issue a call
 
 
 if __name__ == "__main__":

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import functools
-import statistics
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -30,6 +29,7 @@ import torch  # noqa: E402
 import triton  # noqa: E402
 from torch import Tensor  # noqa: E402
 
+from benchmarks.timing import median  # noqa: E402
 from bitproof.harness.case import Launch  # noqa: E402
 from bitproof.kernels.fp8_gemm import moe_prefill  # noqa: E402
 from bitproof.kernels.fp8_gemm.activation import activate, add_choices  # noqa: E402
@@ -332,27 +332,6 @@ def apart(call: Callable[..., Tensor]) -> float:
     """The largest difference between native and decoded, as a part of the largest value."""
     native, decoded = (call(decoded=decoded).float() for decoded in (False, True))
     return float(((native - decoded).abs().max() / decoded.abs().max()).item())
-
-
-def median(call: Callable[[], object], repeats: int = 30) -> float:
-    """Microseconds of one call on the card, its caches cold and its launches issued in time."""
-    spoiled = torch.empty(1 << 28, dtype=torch.uint8, device="cuda")
-    for _ in range(3):
-        call()
-    times = []
-    for _ in range(repeats):
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        spoiled.zero_()
-        torch.cuda._sleep(_ISSUING)
-        start.record()
-        call()
-        end.record()
-        end.synchronize()
-        times.append(1e3 * start.elapsed_time(end))
-    return statistics.median(times)
-
-
-_ISSUING = 1_000_000  # clock cycles, half a millisecond: what the host needs to issue a call
 
 
 if __name__ == "__main__":

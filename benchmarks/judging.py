@@ -11,15 +11,17 @@ from __future__ import annotations
 import argparse
 import statistics
 import time
+from collections.abc import Callable
 
-from bitproof.harness import lanes
-from bitproof.harness.case import Case
+from bitproof.harness import checks, lanes
+from bitproof.harness.case import Case, build
 from bitproof.harness.commands.subject import find_subject
 from bitproof.harness.search import profiles
 from bitproof.harness.search.falsify import draw_cases
 from bitproof.harness.search.isolation import Careful
 from bitproof.harness.subjects.discovery import FoundSpec
 
+Judge = Callable[[FoundSpec, str, Case], object]
 KERNELS = ("cast_e4m3", "per_token_group", "dsrelu_bf16", "kda_chunk")
 
 
@@ -36,7 +38,10 @@ def main() -> None:
     lane = lanes.present()
     elsewhere = Careful.on(lane, known=found)
     elsewhere.versions()  # it opens the device before this process does
-    here = Careful(lane=lane)
+
+    def here(subject: FoundSpec, check: str, case: Case) -> object:
+        return checks.run(check, subject.spec, build(case, lane.device), lane)
+
     print(f"{'kernel':20} {'here':>9} {'copy':>9} {'ratio':>7}   ms a case, {options.check}")
     for subject in found:
         cases = draw_cases(subject.spec, options.cases, profiles.scale(lane.name))
@@ -48,7 +53,7 @@ def main() -> None:
 
 
 def measure(
-    subject: FoundSpec, check: str, cases: list[Case], judges: tuple[Careful, ...]
+    subject: FoundSpec, check: str, cases: list[Case], judges: tuple[Judge, ...]
 ) -> list[list[float]]:
     """Seconds of each case by each judge, after a first pass that warms both."""
     taken: list[list[float]] = [[] for _ in judges]

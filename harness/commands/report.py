@@ -69,7 +69,7 @@ def _verdict(told: Summary) -> Iterator[str]:
     yield f"lane {told.lane}  profile {told.profile}  {told.seconds} s  {versions}"
     for entry in told.entries:
         if entry.outcome in nights.DEFECTS:
-            yield f"{entry.kernel} {entry.check} {entry.outcome}{_make_found(entry)}"
+            yield f"{entry.kernel} {entry.check} {entry.outcome}{_format_finding(entry)}"
             replay = summary.find_replay(entry)
             if replay:
                 yield f"  {replay}"
@@ -85,7 +85,7 @@ def _verdict(told: Summary) -> Iterator[str]:
         yield f"{reason} ({kernels[0] if len(kernels) == 1 else f'{len(kernels)} kernels'})"
 
 
-def _make_found(entry: Entry) -> str:
+def _format_finding(entry: Entry) -> str:
     """The line of a failure's report that says what was found, after the one that names the kernel."""
     lines = entry.report.splitlines()
     line = lines[1].strip() if len(lines) > 1 else "; ".join(entry.reasons)

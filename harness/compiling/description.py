@@ -148,7 +148,7 @@ def _value(value: Any, functions: _Functions) -> Any:
         return {"function": _add(functions, value.fn, "constexpr", {})}
     if isinstance(value, FunctionType) and not _shipped(value):
         return {"function": _add(functions, value, "plain", {})}
-    return _list_imported(getattr(value, "fn", value))
+    return _name_import(getattr(value, "fn", value))
 
 
 def _shipped(function: Any) -> bool:
@@ -156,7 +156,7 @@ def _shipped(function: Any) -> bool:
     return str(getattr(function, "__module__", "")).partition(".")[0] == "triton"
 
 
-def _list_imported(value: Any) -> Any:
+def _name_import(value: Any) -> Any:
     module, name = getattr(value, "__module__", None), getattr(value, "__qualname__", None)
     if not isinstance(module, str) or not isinstance(name, str) or "<" in name:
         raise Undescribable(f"a value of type {type(value).__name__}")

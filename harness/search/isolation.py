@@ -71,15 +71,13 @@ class Careful:
     """Judges cases where what a launch does to its process costs that case alone.
 
     lane      where kernels run
-    isolate   whether every case is judged in another process
-    copies    whether such a process is a copy of this one, which must not have opened the lane's device
+    copies    whether the other process is a copy of this one, which must not have opened the lane's device
     timeout   the seconds that another process has for one case
     journal   names the case being judged, for whoever finds this process dead
     known     kernels that a copy need not look for
     """
 
     lane: Lane
-    isolate: bool = False
     copies: bool = False
     timeout: float = TIMEOUT
     journal: Journal | None = None
@@ -110,7 +108,6 @@ class Careful:
         """As a run on `lane` judges: in another process, a copy where that can be."""
         return cls(
             lane=lane,
-            isolate=True,
             copies=lane.device.type != "cuda" or not torch.cuda.is_initialized(),  # type: ignore[no-untyped-call]
             timeout=timeout or TIMEOUT,
             journal=journal,
@@ -120,41 +117,29 @@ class Careful:
     def versions(self) -> dict[str, str]:
         """Lane, device and libraries, as whoever judges sees them; EnvironmentUnfit where nobody can."""
         if self._versions is None:
-            self._versions = self._put(_VERSIONS) if self.isolate else self.lane.versions()
+            self._versions = self._put(_VERSIONS)
         return self._versions
 
     def __call__(self, found: FoundSpec, check: str, case: Case) -> tuple[Inputs, CheckResult]:
-        """The inputs (see `without_tensors` for those of another process) and the findings of one case.
+        """The inputs, without the tensors that are the other process's, and the findings of one case.
 
         A case that was out of resources is judged once more, alone in a fresh process; where its spec says
-        that such a launch must fit, it failed. Raises what checks raise, in another process too, and
-        EnvironmentUnfit where none can be started.
+        that such a launch must fit, it failed. Raises what checks raise there, and EnvironmentUnfit
+        where no process can be started.
         """
         request = _request(found, check, case)
         if self.journal is not None:
             self.journal.write(request)
-        inputs, findings = self._judge(found, request, case)
+        inputs, findings = without_tensors(case), self._ask(request)
         if findings.outcome is Outcome.OUT_OF_RESOURCES:
             self._child.close()
-            inputs, findings = without_tensors(case), self._ask(request)
+            findings = self._ask(request)
             self._child.close()
             if findings.outcome is Outcome.OUT_OF_RESOURCES and must_fit(found.spec, case.launch):
                 findings = conclude([Finding(summary=f"it must fit, but: {findings.reason}")])
         if self.journal is not None:
             self.journal.write(None)
         return inputs, findings
-
-    def _judge(
-        self, found: FoundSpec, request: dict[str, Any], case: Case
-    ) -> tuple[Inputs, CheckResult]:
-        if self.isolate:
-            return without_tensors(case), self._ask(request)
-        inputs = build(case, self.lane.device)
-        findings = checks.run(request["check"], found.spec, inputs, self.lane)
-        if findings.outcome is not Outcome.CRASHED or self.lane.usable():
-            return inputs, findings
-        self.isolate = True
-        return without_tensors(case), findings
 
     def _ask(self, request: dict[str, Any]) -> CheckResult:
         self.versions()  # so that no case pays for, or is blamed for, the start
@@ -253,7 +238,7 @@ def answer(request: dict[str, Any], lane: Lane, known: Sequence[FoundSpec] = ())
         return lane.versions()
     try:
         asked = msgspec.convert(request, type=Request)
-        found = _list_known(asked, known) or _find(
+        found = _find_known(asked, known) or _find(
             asked.spec, asked.kernel, asked.fault, asked.runs
         )
         case = cases.decode(found.spec.case, asked.case)
@@ -287,7 +272,7 @@ def _runs(spec: KernelSpec) -> int:
     return spec.bitwise.runs if spec.bitwise else 0
 
 
-def _list_known(asked: Request, known: Sequence[FoundSpec]) -> FoundSpec | None:
+def _find_known(asked: Request, known: Sequence[FoundSpec]) -> FoundSpec | None:
     wanted = (asked.spec, asked.kernel, asked.fault, asked.runs)
     for found in known:
         spec = found.spec

@@ -82,7 +82,7 @@ def patches() -> list[Patch]:
         "create_select": _selected,
         "create_and": _conjoined,
         "create_or": _disjoined,
-        "create_dot": _make_multiply,
+        "create_dot": _multiplied,
         "create_gather": _gathered,
         "create_histogram": _counted,
         "create_print": lambda *_: None,
@@ -93,7 +93,7 @@ def patches() -> list[Patch]:
             for name in names
             if not name.startswith(_ELSEWHERE)
         ),
-        Patch(interpreter.ReduceOps, "apply_impl", _along_axis(_reduce_columns)),
+        Patch(interpreter.ReduceOps, "apply_impl", _along_axis(_reduced)),
         Patch(interpreter.ScanOps, "apply_impl", _along_axis(_scanned)),
         Patch(libdevice, "_evaluate", _evaluating),
     ]
@@ -245,7 +245,7 @@ def _unless(one_decides: Lanes, other_decides: Lanes, one: Any, other: Any) -> N
     return np.where(decided, 0, np.maximum(first, second))
 
 
-def _make_multiply(result: Any, a: Any, b: Any, acc: Any, *_rest: Any) -> Numbers:
+def _multiplied(result: Any, a: Any, b: Any, acc: Any, *_rest: Any) -> Numbers:
     """A row of `a` reaches the row of the product, a column of `b` the column."""
     rows = _of(a).max(axis=-1, keepdims=True)
     columns = _of(b).max(axis=-2, keepdims=True)
@@ -288,7 +288,7 @@ def _along_axis(rule: Callable[..., Numbers]) -> Callable[[Any], Any]:
     return make
 
 
-def _reduce_columns(operation: Any, total: Numbers, shape: tuple[int, ...]) -> Numbers:
+def _reduced(operation: Any, total: Numbers, shape: tuple[int, ...]) -> Numbers:
     axis = getattr(operation.axis, "value", operation.axis)
     return np.asarray(total.max(axis=axis)).reshape(shape)
 

@@ -27,7 +27,7 @@ _functions: list[range] = []  # for each passage the numbers of all those of its
 
 def patches() -> list[Patch]:
     """The rewriting of a kernel's source."""
-    return [Patch(interpreter.FunctionRewriter, "_transform_ast", _wrap_constant)]
+    return [Patch(interpreter.FunctionRewriter, "_transform_ast", _wrap_transform)]
 
 
 @contextmanager
@@ -41,7 +41,7 @@ def noting() -> Iterator[None]:
         note_lines({_names[n]: int(n in _seen) for numbers in called for n in numbers})
 
 
-def _wrap_constant(original: Callable[..., Any]) -> Callable[..., Any]:
+def _wrap_transform(original: Callable[..., Any]) -> Callable[..., Any]:
     def transform(self: Any, source: str) -> Any:
         tree = original(self, source)
         if str(self.fn.__module__).split(".")[0] == "triton":

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from bitproof.harness import case as cases
-from bitproof.harness import checks
 from bitproof.harness.errors import EnvironmentUnfit, SpecError
 from bitproof.harness.outcomes import CheckResult, Outcome
 from bitproof.harness.report import records
@@ -112,7 +111,7 @@ ODD = variant(name="odd", oracle=unanswered, invariances=(TURN,))
 @pytest.fixture(scope="module")
 def careful() -> Iterator[Careful]:
     """One child for all of these tests, replaced when it dies."""
-    judge = Careful(lane=PlainLane(), isolate=True, timeout=60.0)
+    judge = Careful(lane=PlainLane(), timeout=60.0)
     yield judge
     judge.close()
 
@@ -202,7 +201,7 @@ def test_a_child_that_cannot_start_blames_no_kernel(
     """One sentence with what it said."""
     found = spec("prints")
     monkeypatch.setenv("BITPROOF_LANE", "abacus")
-    judge = Careful(lane=PlainLane(), isolate=True)
+    judge = Careful(lane=PlainLane())
     with pytest.raises(
         EnvironmentUnfit, match=r"no process can be started .* unknown lane 'abacus'"
     ):
@@ -255,8 +254,8 @@ def test_the_case_in_flight_is_on_disk(
     judge = Careful(lane=PlainLane(), journal=Journal(path=path, lane="interpreter"))
     during = []
     monkeypatch.setattr(
-        checks,
-        "run",
+        Careful,
+        "_ask",
         lambda *_: during.append(path.read_bytes()) or CheckResult(outcome=Outcome.PASSED),
     )
     judge(faulty, "agreement", RowsCase(rows=444444))
