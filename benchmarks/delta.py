@@ -1,6 +1,6 @@
 """What precision costs the chunked delta rule on a card: latency and memory of each policy, beside fla-core.
 
-    python benchmarks/recurrence.py [--kind kda] [--tokens 129,2048,16384] [--parts]
+    python benchmarks/delta.py [--kind kda] [--tokens 129,2048,16384] [--parts]
 
 KDA, or GDN2, with 64 heads of 128 keys and values, bf16 operands of unit-norm q and k, log-decays
 -5 sigmoid(normal). For each number of tokens and each policy: the median time in microseconds of the forward

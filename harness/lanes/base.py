@@ -53,7 +53,7 @@ class Launched:
     """One run of a launcher: its outputs, the inputs as it left them, and the memory they lie in.
 
     `violations` are the sanitizer's reports (interpreter lane only), each a dataclass with a `text`;
-    `compiled` counts the variants that the run compiled (cuda lane only); `writer(output, index)` words
+    `variants` are the compiled variants that the run started (cuda lane only); `writer(output, index)` words
     which program wrote an element last (watched runs on the interpreter lane only). `launches` are the
     kernels that were started, in order, or None on a lane that cannot tell. `sums` counts what may add floats
     in another order, in a reordered run what did (interpreter lane only). `products` says for each
@@ -65,7 +65,7 @@ class Launched:
     inputs: Mapping[str, Tensor]
     arena: Arena
     violations: tuple[Any, ...] = ()
-    compiled: int = 0
+    variants: frozenset[str] = frozenset()
     writer: Writer | None = None
     launches: tuple[KernelLaunch, ...] | None = None
     sums: int = 0

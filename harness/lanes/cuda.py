@@ -16,6 +16,7 @@ from bitproof.harness.lanes import graphs
 from bitproof.harness.lanes.arena import Arena
 from bitproof.harness.lanes.autotune import force_config
 from bitproof.harness.lanes.base import Launched, Variation, call
+from bitproof.harness.lanes.starts import noting_variants
 from bitproof.harness.processes.serve import stage
 from bitproof.harness.spec import KernelSpec, Params, Tensors
 from bitproof.harness.targets.versions import libraries
@@ -40,17 +41,18 @@ class CudaLane:
         """
         arena = Arena(device=self.device, poison=variation.poison)
         here = torch.cuda.current_stream()
-        compiled: list[object] = []
         if variation.turn % 4 >= 2:
             _compete()
         chosen = force_config(inputs.launch.config, tuning=variation.tuning)
         if variation.turn % 2 == 0 and not variation.delayed:
-            with _note_compilations(compiled), chosen:
+            with _compiling_apart(), noting_variants() as variants, chosen:
                 outputs, tensors = call(spec, inputs, arena)
-            return Launched(outputs=outputs, inputs=tensors, arena=arena, compiled=len(compiled))
+            return Launched(
+                outputs=outputs, inputs=tensors, arena=arena, variants=frozenset(variants)
+            )
         side = _stream("side")
         side.wait_stream(here)
-        with torch.cuda.stream(side), _note_compilations(compiled):
+        with torch.cuda.stream(side), _compiling_apart(), noting_variants() as variants:
             if variation.delayed:
                 torch.cuda._sleep(_DELAY)  # type: ignore[no-untyped-call]
             with chosen:
@@ -58,7 +60,7 @@ class CudaLane:
         here.wait_stream(side)
         for block in arena.blocks:
             block.buffer.record_stream(here)
-        return Launched(outputs=outputs, inputs=tensors, arena=arena, compiled=len(compiled))
+        return Launched(outputs=outputs, inputs=tensors, arena=arena, variants=frozenset(variants))
 
     def launch(self, spec: KernelSpec, tensors: Tensors, params: Params) -> dict[str, torch.Tensor]:
         """One call on the current stream; returns before the card is done."""
@@ -91,16 +93,12 @@ _DELAY = 40_000_000  # clock cycles
 
 
 @contextlib.contextmanager
-def _note_compilations(compiled: list[object]) -> Iterator[None]:
-    """Append the key of every variant that triton finds in no cache of this process.
-
-    Its compilation is a stage of its own, so that its time does not count as the launch's.
-    """
+def _compiling_apart() -> Iterator[None]:
+    """Have compilations be a stage of their own, so that their time does not count as the launch's."""
     runtime, stages = knobs.runtime, contextlib.ExitStack()
     earlier, later = runtime.jit_cache_hook, runtime.jit_post_compile_hook
 
     def begin(*args: Any, **kwargs: Any) -> bool:
-        compiled.append(kwargs.get("key"))
         stages.enter_context(stage("compiling"))
         return bool(earlier(*args, **kwargs)) if earlier else False
 

@@ -33,3 +33,23 @@ def noting_starts(*, void: bool = False) -> Iterator[collections.Counter[str]]:
     finally:
         for kind, original in earlier.items():
             kind.run = original
+
+
+@contextmanager
+def noting_variants() -> Iterator[set[str]]:
+    """The hashes of the compiled kernels that are started within: the same whatever was compiled before."""
+    started: set[str] = set()
+    original = jit.JITFunction.run
+
+    def run(self: Any, *args: Any, **kwargs: Any) -> Any:
+        kernel = original(self, *args, **kwargs)
+        identity = getattr(kernel, "hash", None)
+        if identity is not None and not kwargs.get("warmup"):
+            started.add(identity)
+        return kernel
+
+    jit.JITFunction.run = run
+    try:
+        yield started
+    finally:
+        jit.JITFunction.run = original

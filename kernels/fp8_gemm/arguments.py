@@ -44,6 +44,19 @@ class Tiling:
             )
 
 
+def by_columns(scales: Tensor) -> Tensor:
+    """A copy that lies column by column: strides (1, rows), for a single row too.
+
+    For `.t().contiguous()` a single row is contiguous already, so that its strides would be the other
+    layout's and its kernel another compiled variant.
+    """
+    rows, columns = scales.shape
+    there = torch.empty_strided(
+        (rows, columns), (1, rows), dtype=scales.dtype, device=scales.device
+    )
+    return there.copy_(scales)
+
+
 def tiling_of(params: Any) -> Tiling:
     """The tiling that a case's parameters and launch ask for."""
     launch: Launch = params["launch"]

@@ -130,7 +130,8 @@ def multiply(
 
     a and b are e4m3 with rows any stride apart; a_scale [M, ceil(K / 128)], any strides, and b_scale
     [ceil(N / 128), ceil(K / 128)], contiguous, are both fp32 or both e8m0 codes in uint8. Products of two
-    scales have to be normal numbers of fp32. M and K may be 0, N and K need not be multiples of 128.
+    scales have to be normal numbers of fp32. M and K may be 0, N and K need not be multiples of 128. M adds
+    no compiled variant, but strides do: let a single row keep those of more (`.contiguous()` does not).
     `decoded` multiplies in bf16. ValueError: operands that do not fit together.
     """
     tiling = tiling or Tiling()

@@ -13,7 +13,7 @@ from bitproof.harness import data
 from bitproof.harness.case import Launch, Scale
 from bitproof.harness.strategies import launches
 from bitproof.harness.strategies.encoding import encode
-from bitproof.kernels.fp8_gemm.arguments import CODES, SCALED, blocks
+from bitproof.kernels.fp8_gemm.arguments import CODES, SCALED, blocks, by_columns
 
 # even        magnitudes from a half to 1.875 of either sign: sums cancel, every term counts
 # one-sided   the same without signs: sums grow, and with them what each addition loses
@@ -76,7 +76,7 @@ class LinearCase:
                     self.seed * 8 + salt, shape, -self.spread, self.spread, device, self.powers
                 )
         if self.across:
-            built["a_scale"] = built["a_scale"].t().contiguous().t()
+            built["a_scale"] = by_columns(built["a_scale"])
         return built
 
     def params(self) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from bitproof.harness.case import Inputs
 from bitproof.harness.data import bits
 from bitproof.harness.spec import Invariance, Tensors
 from bitproof.kernels.fp8_gemm.align_tokens import most_blocks
-from bitproof.kernels.fp8_gemm.arguments import SCALED
+from bitproof.kernels.fp8_gemm.arguments import SCALED, by_columns
 
 _BY_EXPERT = ("w1", "w1_scale", "w2", "w2_scale")
 
@@ -169,7 +169,7 @@ def resized_rows(inputs: Inputs) -> Iterable[Inputs]:
         rows = torch.arange(count) % held
         scale = _take(inputs.tensors["a_scale"], rows)
         if inputs.tensors["a_scale"].stride(0) == 1:
-            scale = scale.t().contiguous().t()
+            scale = by_columns(scale)
         yield inputs.replace(a=_take(inputs.tensors["a"], rows), a_scale=scale)
 
 
