@@ -204,20 +204,20 @@ def show_parts() -> None:
     x, share = held[1], shares[1]
     heard, dfinal = gathered(x, share), torch.zeros(held[1].state_shape, device=DEVICE)
     gradient = do[share.first : share.end].clone()
-    usual, columns = dict(chunk_fwd._TUNED), run._COLUMNS
+    usual, columns = dict(chunk_fwd._TUNED), run._SUMMARY
     for wide in (32, 64):
         for warps, stages in itertools.product((4, 8), (1, 2, 3)):
             chunk_fwd._TUNED |= dict.fromkeys(
                 ("summarise", "summarise_gradients"), (warps, stages, None)
             )
-            run._COLUMNS = wide
+            run._SUMMARY = wide
             told = spend(
                 lambda: alone(run.backward(x, options, None, share, gradient, dfinal), heard),
                 "summarise",
             )
             print(f"{wide} columns, {warps} warps, {stages} stages: {told}", flush=True)
     chunk_fwd._TUNED |= usual
-    run._COLUMNS = columns
+    run._SUMMARY = columns
 
 
 def spend(passing: Callable[[], object], only: str = "") -> str:

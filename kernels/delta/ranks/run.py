@@ -31,8 +31,8 @@ from bitproof.kernels.delta.ranks.exchange import Program, run, simulated
 from bitproof.kernels.delta.ranks.partition import Share, partition
 from bitproof.kernels.delta.ranks.summary import fold, summarise, summarise_gradients
 
-# Columns of a summary, or of a state that is merged, that one program carries.
-_COLUMNS = 32
+# Columns of a summary that one program carries, fewer where keys are wide; and of a state that is merged.
+_SUMMARY, _WIDE, _MERGED = 64, 128, 32
 Exchanging = Generator[Tensor, Tensor, None]
 
 
@@ -178,7 +178,8 @@ def _allocate_summary(x: Operands, options: Options, state: str) -> tuple[Tensor
     stored = stored_types(options.precision, x.v.dtype)
     kinds = {stored(state), stored("summary transition")}
     (kind,) = kinds if len(kinds) == 1 else (torch.float32,)
-    block = min(_COLUMNS, x.padded_values, x.meta["PADDED_K"])
+    keys = x.meta["PADDED_K"]
+    block = min(_SUMMARY if keys <= _WIDE else _MERGED, x.padded_values, keys)
     return x.q.new_empty((x.value_heads, x.keys, x.values + x.keys), dtype=kind), block
 
 
@@ -194,7 +195,7 @@ def _fold(
     merged: torch.dtype,
 ) -> None:
     """Merge `count` ranks' summaries, `farthest` first, into state `part` of `states`."""
-    block = min(_COLUMNS, x.padded_values)
+    block = min(_MERGED, x.padded_values)
     fold[(x.padded_values // block, x.value_heads)](
         summaries,
         states,
