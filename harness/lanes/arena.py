@@ -114,8 +114,8 @@ class Arena:
         """
         shape = tuple(tensor.shape)
         if strides is None:
-            dense = tensor.is_contiguous()
-            strides = padded_rows(shape, row_padding) if dense else tuple(tensor.stride())
+            padded = row_padding > 0 and tensor.is_contiguous()
+            strides = padded_rows(shape, row_padding) if padded else tuple(tensor.stride())
         view = self.reserve(
             name, shape, tensor.dtype, strides=strides, misalign=misalign, poisoned=False
         )

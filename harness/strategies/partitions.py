@@ -84,14 +84,14 @@ _KINDS = ("one", "near", "aligned", "any", "near")
 @cache
 @st.composite
 def partitions(draw: Any, *, ranks: Sequence[int], most: int, sequences: int = 4) -> Partition:
-    """A number of ranks out of `ranks`, few more often than many, and at most about `most` rows for them.
+    """A number of ranks out of `ranks`, one seldom, few more often than many, and at most about `most` rows.
 
     Covers: one sequence over all ranks; boundaries on borders, one token beside them and anywhere; no
     sequence cut by any border; parts of 1 to 63 tokens and of more; empty sequences; ranks without tokens;
     slack rows. Shrinks toward the fewest ranks and one sequence of few tokens.
     """
     few = sorted(ranks)
-    weighed = [*few, *(n for n in few for _ in range(8 // n - 1))]
+    weighed = [*few, *(n for n in few if n > 1 for _ in range(8 // n))]
     count: int = draw(st.sampled_from(weighed))
     widest = max(1, most // count)
     share: int = draw(

@@ -311,6 +311,8 @@ LAYOUTS = {
     "expanded columns": lambda: torch.arange(2.0)[:, None].expand(2, 3),
     "overlapping windows": lambda: torch.arange(5.0).unfold(0, 3, 1),
     "nothing": lambda: torch.zeros(0, 3).t(),
+    "one row of columns": lambda: torch.arange(3.0).as_strided((1, 3), (1, 1)),
+    "one column of rows": lambda: torch.arange(3.0).as_strided((3, 1), (1, 3)),
 }
 
 
