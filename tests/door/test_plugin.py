@@ -257,7 +257,7 @@ def _pytest(folder: Path, *options: str, **environment: str) -> subprocess.Compl
     )
 
 
-def test_workers_run_the_same_tests_into_oneread_summary(tmp_path: Path) -> None:
+def test_workers_run_the_same_tests_into_one_summary(tmp_path: Path) -> None:
     """Each with a compile cache of its own; records and measurements arrive where they belong."""
     (tmp_path / "their_specs.py").write_text(SEVERAL + WRONG)
     ended = _pytest(tmp_path, "-n", "2", *FILES, "--spec", "their_specs.py", "--max-examples", "3")
