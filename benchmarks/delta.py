@@ -33,7 +33,7 @@ from torch import Tensor  # noqa: E402
 from torch.profiler import ProfilerActivity, profile  # noqa: E402
 
 from benchmarks.gdn2_report import percent  # noqa: E402
-from bitproof.harness import data  # noqa: E402
+from bitproof.harness import generators  # noqa: E402
 from bitproof.kernels.delta import chunk_bwd, chunk_fwd  # noqa: E402
 from bitproof.kernels.delta.arguments import Operands, Options  # noqa: E402
 from bitproof.oracles.delta import recurrence  # noqa: E402
@@ -77,7 +77,7 @@ def problem(tokens: int, kind: str = "kda") -> tuple[dict[str, Tensor], Tensor]:
     count = tokens * HEADS * WIDTH
 
     def normal(seed: int) -> Tensor:
-        return data.normal(data.hash_words(seed, 0, count, device)).reshape(shape)
+        return generators.normal(generators.hash_words(seed, 0, count, device)).reshape(shape)
 
     q, k, v, do = (normal(seed).to(torch.bfloat16) for seed in range(4))
     operands = {"q": q, "k": k, "v": v, "g": -5.0 * torch.sigmoid(normal(4))}

@@ -10,7 +10,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from bitproof.harness import data, invariances, strategies
+    from bitproof.harness import generators, invariances, strategies
     from bitproof.harness.bounds import all_of, exact_bits, forward_error, ulps
     from bitproof.harness.bounds.norms import relative_rms, scaled_max, storage_model
     from bitproof.harness.bounds.stochastic import stochastic_rounding
@@ -84,11 +84,11 @@ __all__ = [
     "Varies",
     "all_of",
     "close",
-    "data",
     "estimates",
     "exact_bits",
     "formats",
     "forward_error",
+    "generators",
     "invariances",
     "matrix",
     "packed_sequences",
@@ -128,7 +128,7 @@ _HOMES = {
     "round_to": "bitproof.oracles.rounding",
 }
 _MODULES = {
-    "data": "bitproof.harness.data",
+    "generators": "bitproof.harness.generators",
     "estimates": "bitproof.oracles.estimates",
     "formats": "bitproof.oracles.formats",
     "invariances": "bitproof.harness.invariances",

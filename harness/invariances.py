@@ -12,9 +12,9 @@ from types import MappingProxyType
 import torch
 from torch import Tensor
 
-from bitproof.harness import data
+from bitproof.harness import generators
+from bitproof.harness.bits import bits
 from bitproof.harness.case import Inputs
-from bitproof.harness.data import bits
 from bitproof.harness.spec import Invariance, Tensors
 from bitproof.oracles import formats
 
@@ -26,7 +26,7 @@ def row_alone(tensors: Sequence[str], outputs: Sequence[str]) -> Invariance:
     """
 
     def chosen(inputs: Inputs) -> slice:
-        row = data.pick(inputs.seed, len(inputs.tensors[tensors[0]]))
+        row = generators.pick(inputs.seed, len(inputs.tensors[tensors[0]]))
         return slice(row, row + 1)
 
     def transform(inputs: Inputs) -> Inputs | None:
@@ -50,7 +50,7 @@ def rows_permuted(
 
     def order(inputs: Inputs) -> Tensor:
         first = inputs.tensors[tensors[0]]
-        return data.permutation(inputs.seed, len(first), first.device)
+        return generators.permutation(inputs.seed, len(first), first.device)
 
     def transform(inputs: Inputs) -> Inputs | None:
         if len(inputs.tensors[tensors[0]]) < 2:
@@ -211,7 +211,7 @@ def fixed_points(tensor: str, output: str, target: str) -> Invariance:
 
     def codes(inputs: Inputs) -> Tensor:
         x = inputs.tensors[tensor]
-        words = data.hash_words(inputs.seed, 0, x.numel(), x.device)
+        words = generators.hash_words(inputs.seed, 0, x.numel(), x.device)
         magnitude = words % (fmt.largest_code + 1)
         code = magnitude | (words >> 31) * fmt.sign_bit
         integers = torch.uint8 if fmt.bits == 8 else torch.int16

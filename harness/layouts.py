@@ -13,7 +13,8 @@ from typing import Literal, get_args
 
 from torch import Tensor
 
-from bitproof.harness.data import bits, pick
+from bitproof.harness.bits import bits
+from bitproof.harness.generators import pick
 
 Layout = Literal[
     "padded rows",  # foreign elements after each row

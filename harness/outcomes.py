@@ -64,8 +64,8 @@ class CheckResult:
     `measures` holds numbers of which a summary keeps the largest, such as the worst distance over its
     bound; `counts` holds numbers that it adds up, such as the cases on which a control varied. `lines` and
     `configurations` count what its launches exercised of the kernel (see `exercised`). `distances` and
-    `ulps` tell how far each output was from the oracle (see `report.measured`); `turns` has, for the kernel
-    and for its control, a flag for each repeated run, set where it differed from the first.
+    `ulps` tell how far each output was from the oracle (see `report.measured`); `differing` has, for the
+    kernel and for its control, a flag for each repeated run, set where it differed from the first.
     """
 
     outcome: Outcome
@@ -77,7 +77,7 @@ class CheckResult:
     configurations: dict[str, int] = field(default_factory=dict)
     distances: dict[str, float] = field(default_factory=dict)
     ulps: dict[str, dict[str, int]] = field(default_factory=dict)
-    turns: dict[str, tuple[bool, ...]] = field(default_factory=dict)
+    differing: dict[str, tuple[bool, ...]] = field(default_factory=dict)
 
     @property
     def text(self) -> str:

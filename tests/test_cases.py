@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bitproof.harness import case as cases
+from bitproof.harness.bits import bits
 from bitproof.harness.case import Case
-from bitproof.harness.data import bits
 from bitproof.harness.subjects.discovery import FoundSpec, find
 from tests.harness.strategies.drawing import STEADY
 

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from bitproof.harness import inputs as declared
-from bitproof.harness.data import bits
+from bitproof.harness.bits import bits
 from bitproof.harness.inputs.cases import DeclaredCase, case_of
 from bitproof.harness.inputs.declaration import Declaration
 from bitproof.harness.strategies.fills import EVERY_KIND, KINDS, Fill, Kind, name_of

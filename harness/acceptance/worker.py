@@ -119,7 +119,7 @@ class Candidate:
         inputs = _read(request["inputs"], self.lane.device)
         operations = _Operations()
         with noting_starts(void=request.get("void", False)) as starts, operations:
-            launched = self.lane.run(self.spec, inputs, Variation(turn=request.get("turn", 0)))
+            launched = self.lane.run(self.spec, inputs, Variation(run=request.get("turn", 0)))
         compiled = launched.launches or () if request.get("compile", False) else ()
         refusal = find_refusal("candidate", compiled)
         torch.save(_here(launched.outputs), request["outputs"])

@@ -80,7 +80,7 @@ def _attributed(
     findings: list[Finding], spec: KernelSpec, inputs: Inputs, lane: Lane, launched: Launched
 ) -> list[Finding]:
     """The findings with who wrote their elements: nobody, if they hold the poison of two runs."""
-    again = lane.run(spec, inputs, Variation(turn=1, turns=2, watched=True))
+    again = lane.run(spec, inputs, Variation(run=1, runs=2, watched=True))
     poisons = (launched.arena.poison, again.arena.poison)
 
     def writer(name: str, index: tuple[int, ...]) -> str:

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
+from bitproof.harness.bits import bits
 from bitproof.harness.case import Inputs
 from bitproof.harness.checks.declaration import Check
-from bitproof.harness.data import bits
 from bitproof.harness.errors import describe
 from bitproof.harness.lanes.base import Lane, Uncapturable, Variation, copy_outputs
 from bitproof.harness.outcomes import CheckResult, Finding, Outcome, conclude

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from bitproof.harness import exercised
+from bitproof.harness.bits import bits
 from bitproof.harness.case import Inputs
 from bitproof.harness.checks.declaration import Check, Shows
-from bitproof.harness.data import bits
 from bitproof.harness.errors import SpecError
 from bitproof.harness.lanes.base import Lane, Variation, copy_outputs
 from bitproof.harness.outcomes import CheckResult, Finding, Outcome, conclude

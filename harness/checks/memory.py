@@ -12,9 +12,9 @@ import dataclasses
 
 import torch
 
+from bitproof.harness.bits import bits
 from bitproof.harness.case import Inputs
 from bitproof.harness.checks.declaration import Check
-from bitproof.harness.data import bits
 from bitproof.harness.lanes.arena import find_unwritten
 from bitproof.harness.lanes.base import Lane, Launched, Variation
 from bitproof.harness.outcomes import CheckResult, Finding, conclude
@@ -23,8 +23,8 @@ from bitproof.harness.spec import KernelSpec
 
 def check(spec: KernelSpec, inputs: Inputs, lane: Lane) -> CheckResult:
     """Two watched runs; findings name the buffer and the first offending byte or element."""
-    first = lane.run(spec, inputs, Variation(turn=0, turns=2, watched=True))
-    second = lane.run(spec, inputs, Variation(turn=1, turns=2, watched=True))
+    first = lane.run(spec, inputs, Variation(run=0, runs=2, watched=True))
+    second = lane.run(spec, inputs, Variation(run=1, runs=2, watched=True))
     findings = [
         Finding(summary=violation.text, facts=dataclasses.asdict(violation))
         for violation in first.violations or second.violations

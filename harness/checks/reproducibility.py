@@ -8,9 +8,9 @@ from collections.abc import Collection, Mapping
 import torch
 from torch import Tensor
 
+from bitproof.harness.bits import bits
 from bitproof.harness.case import Inputs
 from bitproof.harness.checks.declaration import Check, Shows
-from bitproof.harness.data import bits
 from bitproof.harness.errors import SpecError
 from bitproof.harness.lanes.base import Lane, Variation, copy_outputs
 from bitproof.harness.outcomes import CheckResult, Finding, conclude
@@ -29,20 +29,20 @@ def check(spec: KernelSpec, inputs: Inputs, lane: Lane) -> CheckResult:
     repeated = _repeat(spec, inputs, lane)
     runs = repeated.runs
     findings: list[Finding] = []
-    for name, turn in repeated.varied.items():
+    for name, number in repeated.varied.items():
         if claim.outputs and name not in claim.outputs:
             continue
-        finding = compare.same_bits(name, runs[0][name], runs[turn][name], f"run {turn + 1}")
+        finding = compare.same_bits(name, runs[0][name], runs[number][name], f"run {number + 1}")
         assert finding is not None
         findings.append(finding)
     verdict = conclude(findings, runs=float(len(runs)))
-    verdict = dataclasses.replace(verdict, turns={"kernel": repeated.differing})
+    verdict = dataclasses.replace(verdict, differing={"kernel": repeated.differing})
     judged_by = sorted(claim.varies or claim.outputs or set(runs[0]))
     if claim.control is not None:
         control = _repeat(dataclasses.replace(spec, run=claim.control), inputs, lane)
         counts = {f"control varied: {name}": int(name in control.varied) for name in judged_by}
-        turns = {**verdict.turns, "control": control.differing}
-        return dataclasses.replace(verdict, counts=counts, turns=turns)
+        differing = {**verdict.differing, "control": control.differing}
+        return dataclasses.replace(verdict, counts=counts, differing=differing)
     if findings or not adds_in_another_order(repeated.sums):
         return verdict
     reordered = lane.run(spec, inputs, Variation(reordered=True))
@@ -58,7 +58,7 @@ def check(spec: KernelSpec, inputs: Inputs, lane: Lane) -> CheckResult:
         for one in moved.values()
         if one is not None
     ]
-    return dataclasses.replace(conclude(found, **verdict.measures), turns=verdict.turns)
+    return dataclasses.replace(conclude(found, **verdict.measures), differing=verdict.differing)
 
 
 def adds_in_another_order(sums: int) -> bool:
@@ -91,20 +91,20 @@ class _Repeated:
 
 
 def _repeat(spec: KernelSpec, inputs: Inputs, lane: Lane) -> _Repeated:
-    turns = _claim(spec).runs
+    count = _claim(spec).runs
     runs, sums = [], 0
-    for turn in range(turns):
-        launched = lane.run(spec, inputs, Variation(turn=turn, turns=turns))
+    for number in range(count):
+        launched = lane.run(spec, inputs, Variation(run=number, runs=count))
         runs.append(copy_outputs(launched.outputs))
         sums = max(sums, launched.sums)
-    for turn, run in enumerate(runs):
+    for number, run in enumerate(runs):
         if set(run) != set(runs[0]):
             raise SpecError(
                 f"spec {spec.name!r}: its launcher names its outputs otherwise from run to run: "
-                f"{sorted(runs[0])}, then {sorted(run)} in run {turn + 1}"
+                f"{sorted(runs[0])}, then {sorted(run)} in run {number + 1}"
             )
     varied: dict[str, int] = {}
-    differing = [False] * turns
+    differing = [False] * count
     for name in sorted(runs[0]):
         flags = torch.stack([_differs(runs[0][name], run[name]) for run in runs[1:]]).tolist()
         if any(flags):

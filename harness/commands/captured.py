@@ -27,8 +27,8 @@ import torch
 from torch import Tensor
 
 from bitproof.harness import case as cases
+from bitproof.harness.bits import bits
 from bitproof.harness.case import Inputs, Launch
-from bitproof.harness.data import bits
 from bitproof.harness.errors import UsageError, one_line
 from bitproof.harness.inputs import Declaration, DeclaredCase
 from bitproof.harness.inputs.declaration import axes_of

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal
 
 import torch
 
-from bitproof.harness import data
+from bitproof.harness import generators
 from bitproof.harness.case import Launch
 from bitproof.harness.inputs.axes import extent
 from bitproof.harness.inputs.declaration import Declaration, measure, simplest_of
@@ -152,13 +152,13 @@ def _pick(
     count = torch.Size(shape).numel()
     if count and not into:
         raise ValueError(f"{count} indices pick from {index.into!r}, which has no rows")
-    words = data.hash_words(seed, 0, count, device)
+    words = generators.hash_words(seed, 0, count, device)
     if index.unique:
         width = shape[-1] if shape else 1
         if width > into:
             raise ValueError(f"{width} unique indices pick from {into} rows of {index.into!r}")
         lines = [
-            data.permutation(seed + line, into, device)[:width]
+            generators.permutation(seed + line, into, device)[:width]
             for line in range(count // max(width, 1))
         ]
         chosen = torch.stack(lines) if lines else words.reshape(0, width)

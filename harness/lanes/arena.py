@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from bitproof.harness.data import INTEGER_OF_SIZE, bits
+from bitproof.harness.bits import INTEGER_OF_SIZE, bits
 from bitproof.harness.layouts import dense_strides, padded_rows, side_by_side
 
 GUARD = 16384

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from bitproof.harness import layouts
+from bitproof.harness.bits import bits
 from bitproof.harness.case import Inputs
 from bitproof.harness.compiling.launch import KernelLaunch
-from bitproof.harness.data import bits
 from bitproof.harness.errors import EnvironmentUnfit, SpecError
 from bitproof.harness.lanes.arena import POISONS, Allocations, Arena
 from bitproof.harness.lanes.reentry import active_within
@@ -24,16 +24,16 @@ from bitproof.harness.spec import KernelSpec, Params, Tensors
 class Variation:
     """How one run is made to differ from another of the same inputs.
 
-    `turn` numbers the run: it picks the poison, and whatever else the lane can vary (streams and a
-    competing kernel on CUDA, the order of programs in the interpreter). `watched` asks for the
+    `run` numbers the run out of `runs`: it picks the poison, and whatever else the lane can vary (streams and
+    a competing kernel on CUDA, the order of programs in the interpreter). `watched` asks for the
     sanitizer where the lane has one, `delayed` for a side stream on which the inputs arrive late,
     where the lane has streams. `tuning` has autotuned kernels try several configurations first, on the
     launch's own tensors, as the first call of a process does. `reordered` has float sums take another
     order, inside programs too, where the lane can: no run of compiled code does that.
     """
 
-    turn: int = 0
-    turns: int = 1
+    run: int = 0
+    runs: int = 1
     watched: bool = False
     delayed: bool = False
     tuning: bool = False
@@ -42,7 +42,7 @@ class Variation:
     @property
     def poison(self) -> int:
         """The byte that fresh memory holds in this run."""
-        return POISONS[self.turn % len(POISONS)]
+        return POISONS[self.run % len(POISONS)]
 
 
 Writer = Callable[[str, tuple[int, ...]], str]

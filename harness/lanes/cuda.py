@@ -34,17 +34,17 @@ class CudaLane:
         return torch.device("cuda", 0)
 
     def run(self, spec: KernelSpec, inputs: Inputs, variation: Variation) -> Launched:
-        """Odd turns run on a side stream, every second pair beside a competing kernel.
+        """Odd runs are on a side stream, every second pair beside a competing kernel.
 
         A delayed run is on the side stream too, behind a kernel that idles for about 20 ms: neither
         the inputs nor the poison are in place while the launcher issues its work.
         """
         arena = Arena(device=self.device, poison=variation.poison)
         here = torch.cuda.current_stream()
-        if variation.turn % 4 >= 2:
+        if variation.run % 4 >= 2:
             _compete()
         chosen = force_config(inputs.launch.config, tuning=variation.tuning)
-        if variation.turn % 2 == 0 and not variation.delayed:
+        if variation.run % 2 == 0 and not variation.delayed:
             with _compiling_apart(), noting_variants() as variants, chosen:
                 outputs, tensors = call(spec, inputs, arena)
             return Launched(

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from bitproof.harness.bits import bits
 from bitproof.harness.case import Inputs
-from bitproof.harness.data import bits
 from bitproof.harness.lanes.arena import Arena, fill
 from bitproof.harness.lanes.autotune import force_config
 from bitproof.harness.lanes.base import (

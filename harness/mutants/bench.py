@@ -11,9 +11,9 @@ from typing import Any
 
 import torch
 
+from bitproof.harness.bits import bits
 from bitproof.harness.case import Case, Inputs, build
 from bitproof.harness.compiling.launch import KernelLaunch
-from bitproof.harness.data import bits
 from bitproof.harness.lanes.base import Lane, LaunchFailed, Variation, copy_outputs
 from bitproof.harness.search import falsify, profiles
 from bitproof.harness.spec import KernelSpec, Params, Tensors

@@ -13,9 +13,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from bitproof.harness.bits import bits
 from bitproof.harness.bounds import AllOf, Answer, Array, Bound, Judgement, first_failing, is_float
 from bitproof.harness.bounds.elements import settle_overflow
-from bitproof.harness.data import bits
 from bitproof.harness.errors import SpecError
 from bitproof.harness.references.calling import Params, Reference, Tensors, evaluate
 from bitproof.harness.references.lifting import Declared

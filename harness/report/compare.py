@@ -11,10 +11,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from bitproof.harness.bits import bits
 from bitproof.harness.bounds import Bound, ExactBits, ForwardError, Judgement, is_float
 from bitproof.harness.bounds.norms import StorageModel
 from bitproof.harness.case import Inputs
-from bitproof.harness.data import bits
 from bitproof.harness.errors import SpecError, describe
 from bitproof.harness.lanes.base import Writer, parameters
 from bitproof.harness.outcomes import TRIED, Finding

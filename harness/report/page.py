@@ -167,7 +167,7 @@ def render(told: Summary, *, verdict: str, changes: Sequence[Change] | None, bes
         ],
         unjudged=_unjudged(judged),
         accuracy=list(_accuracy(judged)),
-        turns=[entry for entry in judged if entry.turns],
+        differing=[entry for entry in judged if entry.differing],
         covered=_covered(judged),
         idle=exercised.never_executed(entry.lines for entry in judged),
         configurations=exercised.describe_configurations(entry.configurations for entry in judged),

@@ -37,8 +37,8 @@ class Entry:
     distance over its bound), `counts` sums (on how many cases a control varied). `lines` and
     `configurations` count the launches that exercised each (see `exercised`), zero where none did.
     `samples` are some of the cases, `ulps` counts elements of each output by their distance (see
-    `measured`), `turns` the cases in which each repeated run of the kernel, and of its control, differed from
-    the first. An infinite number is None once it was read from a file: JSON has no infinity.
+    `measured`), `differing` the cases in which each repeated run of the kernel, and of its control, differed
+    from the first. An infinite number is None once it was read from a file: JSON has no infinity.
     """
 
     kernel: str
@@ -57,7 +57,7 @@ class Entry:
     configurations: dict[str, int] = field(default_factory=dict)
     samples: list[Sample] = field(default_factory=list)
     ulps: dict[str, dict[str, int]] = field(default_factory=dict)
-    turns: dict[str, list[int]] = field(default_factory=dict)
+    differing: dict[str, list[int]] = field(default_factory=dict)
 
 
 def receive(plain: Mapping[str, Any]) -> Entry:

@@ -50,7 +50,7 @@ class SearchResult:
     configurations: collections.Counter[str] = field(default_factory=collections.Counter)
     samples: list[Sample] = field(default_factory=list)
     ulps: dict[str, collections.Counter[str]] = field(default_factory=dict)
-    turns: dict[str, list[int]] = field(default_factory=dict)
+    differing: dict[str, list[int]] = field(default_factory=dict)
     reasons: set[str] = field(default_factory=set)
     wanted: frozenset[str] = frozenset()
     unable: str = ""
@@ -127,9 +127,9 @@ class SearchResult:
         self.configurations.update(findings.configurations)
         for output, counts in findings.ulps.items():
             self.ulps.setdefault(output, collections.Counter()).update(counts)
-        for which, flags in findings.turns.items():
-            before = self.turns.get(which, [0] * len(flags))
-            self.turns[which] = [n + flag for n, flag in zip(before, flags, strict=True)]
+        for which, flags in findings.differing.items():
+            before = self.differing.get(which, [0] * len(flags))
+            self.differing[which] = [n + flag for n, flag in zip(before, flags, strict=True)]
         if findings.distances:
             sample = Sample(
                 sizes=cases.measure(case),
@@ -153,7 +153,7 @@ class SearchResult:
             configurations=dict(sorted(self.configurations.items())),
             samples=thin(self.samples),
             ulps={name: dict(counts) for name, counts in sorted(self.ulps.items())},
-            turns=self.turns,
+            differing=self.differing,
             reasons=sorted(self.reasons),
             seconds=round(self.seconds, 3),
             report=report,

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from bitproof.harness import layouts
+from bitproof.harness.bits import bits
 from bitproof.harness.case import Case, build, with_launch
-from bitproof.harness.data import bits
 from bitproof.harness.spec import KernelSpec
 
 # Numbers of layouts among which each allowed one is looked for.

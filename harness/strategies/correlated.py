@@ -12,7 +12,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from bitproof.harness import data
+from bitproof.harness import generators
 from bitproof.harness.strategies.encoding import Dtype, encode
 
 Kind = Literal["normal", "leaning", "correlated"]
@@ -45,7 +45,7 @@ def affine(
     factor, shift = form
     digits = _DIGITS[dtype]
     count = torch.Size(shape).numel()
-    normal = data.normal(data.hash_words(seed, 0, count, device)) * 2.0**_PLACES
+    normal = generators.normal(generators.hash_words(seed, 0, count, device)) * 2.0**_PLACES
     n = round_digits(normal.to(torch.int64), digits)
     x = round_digits(round_digits(factor * n, digits) + (shift << _PLACES), digits)
     places = _PLACES + (_halvings(factor**2 + shift**2, shape[-1]) if unit else 0)

@@ -7,7 +7,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from bitproof.harness import data
+from bitproof.harness import generators
 
 Dtype = Literal["fp32", "bf16", "fp16"]
 
@@ -26,7 +26,7 @@ def encode(words: Tensor, dtype: Dtype) -> Tensor:
     A NaN stays a NaN.
     """
     if dtype == "fp32":
-        return data.words_to_fp32(words)
+        return generators.words_to_fp32(words)
     magnitude = words & _MAGNITUDE
     short = _half(magnitude) if dtype == "fp16" else _bfloat(magnitude)
     signed = short | (-(words >> 31) << 15)

@@ -16,7 +16,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from bitproof.harness import data
+from bitproof.harness import generators
 from bitproof.harness.errors import UsageError
 from bitproof.harness.strategies.encoding import Dtype, encode
 from bitproof.harness.strategies.values import Values
@@ -87,7 +87,7 @@ class Fill:
         """A tensor of `shape`; `between`, the least and the largest value, stands for kind and exponent."""
         dtype = dtype_of(self.dtype)
         count = torch.Size(shape).numel()
-        words = data.hash_words(seed, 0, count, device)
+        words = generators.hash_words(seed, 0, count, device)
         if dtype == torch.bool:
             return _booleans(self.kind, words).reshape(shape)
         if not dtype.is_floating_point:
@@ -139,7 +139,9 @@ def _scaled(fill: Fill, values: Tensor) -> Tensor:
 
 
 def _gaussian(shape: tuple[int, ...], seed: int, device: torch.device) -> Tensor:
-    return data.gaussian(data.hash_words(seed, 0, torch.Size(shape).numel(), device)).reshape(shape)
+    return generators.gaussian(
+        generators.hash_words(seed, 0, torch.Size(shape).numel(), device)
+    ).reshape(shape)
 
 
 def _plain(fill: Fill, shape: tuple[int, ...], seed: int, device: torch.device) -> Tensor:
@@ -158,11 +160,14 @@ def _correlated(fill: Fill, shape: tuple[int, ...], seed: int, device: torch.dev
 def _graded(fill: Fill, shape: tuple[int, ...], seed: int, device: torch.device) -> Tensor:
     column = torch.arange(shape[-1], dtype=torch.int64, device=device)
     steps = column * _GRADES[_narrow(fill.dtype)] // max(shape[-1], 1)
-    return _plain(fill, shape, seed, device) * data.words_to_fp32(127 - steps << 23)
+    return _plain(fill, shape, seed, device) * generators.words_to_fp32(127 - steps << 23)
 
 
 def _sparse(fill: Fill, shape: tuple[int, ...], seed: int, device: torch.device) -> Tensor:
-    chosen = data.hash_words(seed ^ 0x59A5, 0, torch.Size(shape).numel(), device).reshape(shape) & 7
+    chosen = (
+        generators.hash_words(seed ^ 0x59A5, 0, torch.Size(shape).numel(), device).reshape(shape)
+        & 7
+    )
     return torch.where(chosen == 0, _plain(fill, shape, seed, device), 0.0)
 
 
@@ -171,10 +176,10 @@ def _constant(fill: Fill, shape: tuple[int, ...], seed: int, device: torch.devic
 
 
 def _extreme(fill: Fill, shape: tuple[int, ...], seed: int, device: torch.device) -> Tensor:
-    words = data.hash_words(seed, 0, torch.Size(shape).numel(), device)
+    words = generators.hash_words(seed, 0, torch.Size(shape).numel(), device)
     reach = _REACH[_narrow(fill.dtype)]
     low, high = (max(-126, min(127, end + fill.exponent)) for end in (-reach, reach))
-    return data.log_uniform(words, low, high).reshape(shape)
+    return generators.log_uniform(words, low, high).reshape(shape)
 
 
 def _known(fill: Fill, shape: tuple[int, ...], seed: int, device: torch.device) -> Tensor:

@@ -15,7 +15,7 @@ import torch
 from hypothesis import strategies as st
 from torch import Tensor
 
-from bitproof.harness import data
+from bitproof.harness import generators
 from bitproof.harness.errors import UsageError
 from bitproof.harness.strategies import floats
 from bitproof.harness.strategies.encoding import Dtype, encode
@@ -101,10 +101,14 @@ class Gates:
         """
         device = positions.device
         rows = positions[:, None, None].expand(-1, heads, width)
-        words = data.hash_words(self._salt_seed(0), 0, rows.numel(), device).reshape(rows.shape)
+        words = generators.hash_words(self._salt_seed(0), 0, rows.numel(), device).reshape(
+            rows.shape
+        )
         if self.gate == "log":
-            return {"g": data.words_to_fp32(self._fill(words, rows, self._decays(words)))}
-        normal = _words(data.normal(data.hash_words(self._salt_seed(1), 0, rows.numel(), device)))
+            return {"g": generators.words_to_fp32(self._fill(words, rows, self._decays(words)))}
+        normal = _words(
+            generators.normal(generators.hash_words(self._salt_seed(1), 0, rows.numel(), device))
+        )
         raw = self._fill(words, rows, normal.reshape(rows.shape))
         built = {"g": encode(raw, dtype)}
         if self.biased:
@@ -128,8 +132,8 @@ class Gates:
 
     def _decays(self, words: Tensor) -> Tensor:
         if self.kind != "gentle":
-            return _words(data.log_uniform(words, -8, 1)) | _SIGN
-        tiny = _words(data.log_uniform(words, -24, -8)) | _SIGN
+            return _words(generators.log_uniform(words, -8, 1)) | _SIGN
+        tiny = _words(generators.log_uniform(words, -24, -8)) | _SIGN
         return torch.where(words >> 9 & 7 == 0, 0, tiny)
 
     def _fill(self, words: Tensor, rows: Tensor, usual: Tensor) -> Tensor:
@@ -143,7 +147,9 @@ class Gates:
             case "blocks":
                 blocks = rows // SUBCHUNK
                 count = int(blocks.max()) + 1 if blocks.numel() else 0
-                chosen = data.hash_words(self._salt_seed(2), 0, count, rows.device)[blocks] & 1
+                chosen = (
+                    generators.hash_words(self._salt_seed(2), 0, count, rows.device)[blocks] & 1
+                )
                 top = floats.word(self.bound if log else _RAW_SATURATED[0])
                 return torch.where(chosen == 1, top, usual)
             case "edges":
@@ -160,18 +166,18 @@ class Gates:
         Raw values are multiples of 2^-16, so that no sum of the two is zero. At zero, an infinite rate would
         make the derivative infinite.
         """
-        words = data.hash_words(self._salt_seed(3), 0, heads * width, device)
+        words = generators.hash_words(self._salt_seed(3), 0, heads * width, device)
         low, high = (-904_400, -294_912) if self.kind == "gentle" else (-(1 << 17), 1 << 17)
         steps = low + (words >> 8) % (high - low) | 1
         return (steps.to(torch.float32) * 2.0**-17).reshape(heads, width)
 
     def _rates(self, heads: int, device: torch.device) -> Tensor:
         """A_log from 0 to 2.75, or alternately near 90 and -90."""
-        slot = data.permutation(self._salt_seed(4), heads, device)
+        slot = generators.permutation(self._salt_seed(4), heads, device)
         if self.rate == "extreme":
             sign = 1 - 2 * (torch.arange(heads, device=device) % 2)
             return (90 * sign + 2.0**-4 * slot).to(torch.float32)
-        within = data.hash_words(self._salt_seed(5), 0, heads, device) % 64
+        within = generators.hash_words(self._salt_seed(5), 0, heads, device) % 64
         return ((slot * 64 + within) * 704 // (64 * heads)).to(torch.float32) * 2.0**-8
 
 

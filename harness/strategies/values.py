@@ -20,7 +20,7 @@ import torch
 from hypothesis import strategies as st
 from torch import Tensor
 
-from bitproof.harness import data
+from bitproof.harness import generators
 from bitproof.harness.errors import UsageError
 from bitproof.harness.strategies import floats
 from bitproof.harness.strategies.encoding import Dtype, encode
@@ -123,7 +123,10 @@ class Values:
         words = _GENERATORS[self.kind](self, layout)
         if self.blank:
             keep = -(
-                layout.per_block(data.hash_words(self.seed ^ 0xB1A2, 0, layout.blocks, device)) & 1
+                layout.per_block(
+                    generators.hash_words(self.seed ^ 0xB1A2, 0, layout.blocks, device)
+                )
+                & 1
             )
             words = words & (keep | _SIGN)
         if self.patches and layout.size:
@@ -184,39 +187,41 @@ def _words(values: Tensor) -> Tensor:
 
 
 def _hash_elements(values: Values, layout: _Layout) -> Tensor:
-    return data.hash_words(values.seed, 0, layout.size, layout.device)
+    return generators.hash_words(values.seed, 0, layout.size, layout.device)
 
 
 def _hash_blocks(values: Values, layout: _Layout) -> Tensor:
-    return data.hash_words(values.seed ^ 0x5EED, 0, layout.blocks, layout.device)
+    return generators.hash_words(values.seed ^ 0x5EED, 0, layout.blocks, layout.device)
 
 
 def _normal(values: Values, layout: _Layout) -> Tensor:
-    return _words(data.normal(_hash_elements(values, layout)) * 2.0**values.exponent)
+    return _words(generators.normal(_hash_elements(values, layout)) * 2.0**values.exponent)
 
 
 def _gaussian(values: Values, layout: _Layout) -> Tensor:
-    return _words(data.gaussian(_hash_elements(values, layout)) * 2.0**values.exponent)
+    return _words(generators.gaussian(_hash_elements(values, layout)) * 2.0**values.exponent)
 
 
 def _offset(values: Values, layout: _Layout) -> Tensor:
     """Each row has a mean and a spread of its own: which ratio shows a cancellation is the kernel's."""
-    rows = data.hash_words(values.seed ^ 0x0FF5, 0, layout.rows, layout.device)
+    rows = generators.hash_words(values.seed ^ 0x0FF5, 0, layout.rows, layout.device)
     narrowest = {"fp32": 14, "bf16": 6, "fp16": 9}[layout.dtype]
     ratio = 2 + (rows >> 8 & 0xFF) % (narrowest - 1)
-    mean = data.words_to_fp32(rows & _SIGN | values.exponent + 127 << 23 | rows >> 9 & 0x7FFFFF)
-    spread = data.words_to_fp32((values.exponent + 127 - ratio).clamp(min=1) << 23)
-    noise = data.gaussian(_hash_elements(values, layout)).reshape(layout.rows, layout.columns)
+    mean = generators.words_to_fp32(
+        rows & _SIGN | values.exponent + 127 << 23 | rows >> 9 & 0x7FFFFF
+    )
+    spread = generators.words_to_fp32((values.exponent + 127 - ratio).clamp(min=1) << 23)
+    noise = generators.gaussian(_hash_elements(values, layout)).reshape(layout.rows, layout.columns)
     return _words((mean[:, None] + spread[:, None] * noise).reshape(-1))
 
 
 def _uniform(values: Values, layout: _Layout) -> Tensor:
-    return _words(data.uniform(_hash_elements(values, layout)) * 2.0**values.exponent)
+    return _words(generators.uniform(_hash_elements(values, layout)) * 2.0**values.exponent)
 
 
 def _log(values: Values, layout: _Layout) -> Tensor:
     low, high = max(values.exponent - 16, -126), values.exponent + 16
-    return _words(data.log_uniform(_hash_elements(values, layout), low, high))
+    return _words(generators.log_uniform(_hash_elements(values, layout), low, high))
 
 
 def _subnormal(values: Values, layout: _Layout) -> Tensor:
@@ -233,7 +238,7 @@ def _special(values: Values, layout: _Layout) -> Tensor:
     words = _hash_elements(values, layout)
     table = _table("special", layout.device)
     special = table[(words >> 16) % table.numel()]
-    ordinary = _words(data.normal(words) * 2.0**values.exponent)
+    ordinary = _words(generators.normal(words) * 2.0**values.exponent)
     return torch.where(words & 15 == 0, special, ordinary)
 
 
@@ -242,7 +247,7 @@ def _lattice(values: Values, layout: _Layout) -> Tensor:
     if values.unit == ONE:
         return words
     unit = torch.tensor([floats.word(values.unit)], dtype=torch.int64, device=layout.device)
-    return _words(data.words_to_fp32(words) * data.words_to_fp32(unit))
+    return _words(generators.words_to_fp32(words) * generators.words_to_fp32(unit))
 
 
 def _pick_signed(table: Tensor, words: Tensor) -> Tensor:
@@ -263,8 +268,8 @@ def _build_anchored(values: Values, layout: _Layout) -> Tensor:
     short = torch.where(blocks & 2 == 0, 0, 0x7FFFFF)
     fraction = blocks >> 2 & torch.where(blocks & 1 == 0, 0x7FE000, short)
     exponent = ((blocks >> 25) % 7 - 3 + values.exponent).clamp(-126, 117)
-    scale = data.words_to_fp32(fraction | (exponent + 127) << 23)
-    return _words(data.words_to_fp32(middle) * layout.per_block(scale))
+    scale = generators.words_to_fp32(fraction | (exponent + 127) << 23)
+    return _words(generators.words_to_fp32(middle) * layout.per_block(scale))
 
 
 def _edges(values: Values, layout: _Layout) -> Tensor:
@@ -275,7 +280,7 @@ def _edges(values: Values, layout: _Layout) -> Tensor:
     edge = top + (exponent << 23) + (blocks >> 6 & 3).clamp(max=2) - 1
     words = _hash_elements(values, layout)
     binade = (layout.per_block(exponent + 126) - (words & 15)).clamp(min=0)
-    below = data.uniform(words) * data.words_to_fp32(binade << 23)
+    below = generators.uniform(words) * generators.words_to_fp32(binade << 23)
     sign = words & _SIGN
     return torch.where(
         layout.mask_chosen(blocks >> 8), layout.per_block(edge) | sign, _words(below)

@@ -12,7 +12,7 @@ import torch
 from hypothesis import strategies as st
 from torch import Tensor
 
-from bitproof.harness import data
+from bitproof.harness import generators
 from bitproof.harness.case import Launch, Scale
 from bitproof.harness.errors import UsageError
 from bitproof.harness.strategies import correlated, floats, gates, launches, packed, ragged
@@ -221,7 +221,9 @@ class DeltaCase:
         x = correlated.affine(form, self._salt_seed(salt), shape, device, self.dtype, unit=unit)
         if not self.tiny:
             return x
-        words = data.hash_words(self._salt_seed(8 + salt), 0, self.rows * self.heads, device) & 7
+        words = (
+            generators.hash_words(self._salt_seed(8 + salt), 0, self.rows * self.heads, device) & 7
+        )
         factor = (words > 1).to(torch.float32) + (words == 1).to(torch.float32) * 2.0**-12
         return _encode(x.to(torch.float32) * factor.reshape(self.rows, self.heads, 1), self.dtype)
 
@@ -229,7 +231,7 @@ class DeltaCase:
         self, salt: int, shape: tuple[int, ...], device: torch.device, kind: Erase
     ) -> Tensor:
         """Multiples of 2^-8 between 0 and 1, or what `kind` makes of them; exact in every type."""
-        words = data.hash_words(self._salt_seed(salt), 0, torch.Size(shape).numel(), device)
+        words = generators.hash_words(self._salt_seed(salt), 0, torch.Size(shape).numel(), device)
         dtype = self.gate_dtype or self.dtype
         values = ((words >> 8) % 255 + 1).to(torch.float32) * 2.0**-8
         match kind:
@@ -245,8 +247,8 @@ class DeltaCase:
         """fp32 [N, HV, K, V], or with V before K."""
         inner = (self.values, self.keys) if self.state_v_first else (self.keys, self.values)
         shape = (len(self.lengths), self.heads * self.groups, *inner)
-        words = data.hash_words(self._salt_seed(salt), 0, torch.Size(shape).numel(), device)
-        return data.normal(words).reshape(shape)
+        words = generators.hash_words(self._salt_seed(salt), 0, torch.Size(shape).numel(), device)
+        return generators.normal(words).reshape(shape)
 
     def _spoil(self, tensors: Mapping[str, Tensor]) -> None:
         """Put garbage into the slack rows of tensors that have a row for each token."""
@@ -326,7 +328,7 @@ def _chosen(draw: Any, *, chunked: bool, gradient: bool, scale: Scale) -> dict[s
 @cache
 def _turns(place: int, count: int) -> list[int]:
     """An order of its own for each option, so that each value is met as often as another."""
-    order: list[int] = data.permutation(place, count, torch.device("cpu")).tolist()
+    order: list[int] = generators.permutation(place, count, torch.device("cpu")).tolist()
     return order
 
 

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
-from bitproof.harness import data
+from bitproof.harness import generators
 from bitproof.harness.case import Inputs
 from bitproof.harness.spec import Invariance, Tensors
 from bitproof.kernels.delta.cases import CHUNK
@@ -78,7 +78,7 @@ def empty_sequence_inserted() -> Invariance:
     """One more sequence without tokens hands its state on and changes nothing else."""
 
     def place(inputs: Inputs) -> int:
-        return data.pick(inputs.seed, len(lengths(inputs)) + 1)
+        return generators.pick(inputs.seed, len(lengths(inputs)) + 1)
 
     def parts(inputs: Inputs) -> list[Part]:
         sequences = [whole(inputs, n) for n in range(len(lengths(inputs)))]
@@ -141,7 +141,7 @@ def split(step: int) -> Invariance:
 
     def parts(inputs: Inputs) -> tuple[Part, Part]:
         sequence, rows = whole(inputs, _longer_than(inputs, step))
-        cut = step * (1 + data.pick(inputs.seed + 1, (len(rows) - 1) // step))
+        cut = step * (1 + generators.pick(inputs.seed + 1, (len(rows) - 1) // step))
         return (sequence, rows[:cut]), (sequence, rows[cut:])
 
     def transform(inputs: Inputs) -> Inputs | None:
@@ -330,17 +330,17 @@ def program(output: str, index: tuple[int, ...], inputs: Inputs) -> str:
 def _longer_than(inputs: Inputs, least: int) -> int:
     """A sequence of more than `least` tokens; there has to be one."""
     able = [n for n, length in enumerate(lengths(inputs)) if length > least]
-    return able[data.pick(inputs.seed, len(able))]
+    return able[generators.pick(inputs.seed, len(able))]
 
 
 def _cut(inputs: Inputs, length: int) -> int:
     """Where a sequence of `length` tokens is cut, a token at least on either side."""
-    return 1 + data.pick(inputs.seed + 1, length - 1)
+    return 1 + generators.pick(inputs.seed + 1, length - 1)
 
 
 def _order(seed: int, count: int) -> list[int]:
     """An order of `count` things, two or more, that moves some."""
-    order: list[int] = data.permutation(seed, count, torch.device("cpu")).tolist()
+    order: list[int] = generators.permutation(seed, count, torch.device("cpu")).tolist()
     return order if order != sorted(order) else [*order[1:], order[0]]
 
 

@@ -9,7 +9,7 @@ import torch
 from hypothesis import strategies as st
 from torch import Tensor
 
-from bitproof.harness import data
+from bitproof.harness import generators
 from bitproof.harness.case import Launch, Scale
 from bitproof.harness.strategies import launches, ragged
 from bitproof.harness.strategies.encoding import encode
@@ -77,9 +77,9 @@ class DsreluCase:
         shapes = {"a": (m, k), "b": (self.weights, n, k)}
         for salt, (name, shape) in enumerate(shapes.items(), start=5):
             count = m * k if name == "a" else self.weights * n * k
-            words = data.hash_words(self._salt_seed(salt), 0, count, device)
+            words = generators.hash_words(self._salt_seed(salt), 0, count, device)
             if not self.small:
-                built[name] = _bf16(data.normal(words)).reshape(shape)
+                built[name] = _bf16(generators.normal(words)).reshape(shape)
                 continue
             magnitude = words % 0x7F  # all but NaN
             if self.extremes:
@@ -94,14 +94,14 @@ class DsreluCase:
                 steep = self._steep(name, device).to(torch.uint8) * 254
                 built[f"{name}_scale"] = steep.repeat(count // blocks[-1]).reshape(blocks)
                 continue
-            exponent = data.hash_words(self._salt_seed(salt + 2), 0, count, device)
+            exponent = generators.hash_words(self._salt_seed(salt + 2), 0, count, device)
             built[f"{name}_scale"] = self._scale(exponent).reshape(blocks)
         held = sum(self.tokens)
         if self.special and held:
             nan = torch.tensor(0x7F, dtype=torch.uint8) if self.small else torch.tensor(0x7FC0)
-            row = data.pick(self.seed, held)
+            row = generators.pick(self.seed, held)
             integers = torch.uint8 if self.small else torch.int16
-            built["a"].view(integers)[row, data.pick(self.seed + 1, k)] = nan.to(integers)
+            built["a"].view(integers)[row, generators.pick(self.seed + 1, k)] = nan.to(integers)
         return built
 
     def params(self) -> dict[str, Any]:
@@ -141,15 +141,15 @@ class DsreluCase:
         return self.seed * 16 + salt
 
     def _pre_activation(self, device: torch.device) -> Tensor:
-        words = data.hash_words(self._salt_seed(0), 0, self.rows * self.columns, device)
-        c = _bf16(data.normal(words))
+        words = generators.hash_words(self._salt_seed(0), 0, self.rows * self.columns, device)
+        c = _bf16(generators.normal(words))
         c = torch.where(words >> 12 & _LATTICE - 1 == 0, torch.zeros_like(c), c)
         nan = torch.full_like(c, float("nan"))
         return torch.where((words >> 15 & 7 == 0) & self.special, nan, c)
 
     def _factors(self, salt: int, count: int, device: torch.device) -> Tensor:
-        words = data.hash_words(self._salt_seed(salt), 0, count, device)
-        signed = data.log_uniform(words, -self.spread, self.spread)
+        words = generators.hash_words(self._salt_seed(salt), 0, count, device)
+        signed = generators.log_uniform(words, -self.spread, self.spread)
         return torch.where(words % 11 == 0, torch.zeros_like(signed), signed)
 
     def _steep(self, name: str, device: torch.device) -> Tensor:
@@ -160,7 +160,7 @@ class DsreluCase:
         return (127 - self.spread + words % (2 * self.spread + 1)).to(torch.uint8)
 
     def _buffer(self, salt: int, count: int, device: torch.device) -> Tensor:
-        values = data.normal(data.hash_words(self._salt_seed(salt), 0, count, device))
+        values = generators.normal(generators.hash_words(self._salt_seed(salt), 0, count, device))
         return values if self.buffers else torch.zeros_like(values)
 
 

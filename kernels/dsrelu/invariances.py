@@ -9,9 +9,9 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
-from bitproof.harness import data
+from bitproof.harness import generators
+from bitproof.harness.bits import bits
 from bitproof.harness.case import Inputs
-from bitproof.harness.data import bits
 from bitproof.harness.spec import Invariance, Tensors
 
 _OF_ROWS = ("a", "a_scale", "c", "prob", "dprob")
@@ -22,7 +22,7 @@ def one_row_alone() -> Invariance:
     """A row alone, with its group's weights, gives what it gives in the batch. From two rows on."""
 
     def chosen(inputs: Inputs) -> slice:
-        row = data.pick(inputs.seed, len(inputs.tensors["prob"]))
+        row = generators.pick(inputs.seed, len(inputs.tensors["prob"]))
         return slice(row, row + 1)
 
     def transform(inputs: Inputs) -> Inputs | None:
@@ -46,7 +46,7 @@ def groups_permuted() -> Invariance:
 
     def order(inputs: Inputs) -> Tensor:
         count = len(inputs.tensors["experts"])
-        return data.permutation(inputs.seed, count, torch.device("cpu"))
+        return generators.permutation(inputs.seed, count, torch.device("cpu"))
 
     def rows(inputs: Inputs) -> Tensor:
         starts = inputs.tensors["offsets"].tolist()
@@ -88,8 +88,8 @@ def group_split() -> Invariance:
         able = [group for group, size in enumerate(sizes) if size > 1]
         if not able:
             return None
-        group = able[data.pick(inputs.seed, len(able))]
-        cut = 1 + data.pick(inputs.seed + 1, sizes[group] - 1)
+        group = able[generators.pick(inputs.seed, len(able))]
+        cut = 1 + generators.pick(inputs.seed + 1, sizes[group] - 1)
         offsets, experts = inputs.tensors["offsets"], inputs.tensors["experts"]
         return inputs.replace(
             offsets=_insert(offsets, group + 1, int(offsets[group]) + cut),
@@ -107,7 +107,7 @@ def empty_group_inserted() -> Invariance:
     """One more group without rows adds its own row to dbias and amax and changes nothing else."""
 
     def place(inputs: Inputs) -> int:
-        return data.pick(inputs.seed, len(inputs.tensors["experts"]) + 1)
+        return generators.pick(inputs.seed, len(inputs.tensors["experts"]) + 1)
 
     def transform(inputs: Inputs) -> Inputs:
         at = place(inputs)

@@ -9,7 +9,7 @@ import torch
 from hypothesis import strategies as st
 from torch import Tensor
 
-from bitproof.harness import data
+from bitproof.harness import generators
 from bitproof.harness.case import Launch, Scale
 from bitproof.harness.strategies import launches
 from bitproof.harness.strategies.encoding import encode
@@ -56,7 +56,7 @@ class LinearCase:
         """a, a_scale, b, b_scale."""
         a = codes(self.kind, self.seed * 8, (self.rows, self.depth), device)
         if self.special and a.numel():
-            a.view(-1)[data.pick(self.seed, a.numel())] = 0x7F
+            a.view(-1)[generators.pick(self.seed, a.numel())] = 0x7F
         shapes = {
             "a_scale": (self.rows, blocks(self.depth)),
             "b_scale": (blocks(self.columns), blocks(self.depth)),
@@ -133,10 +133,10 @@ class VectorCase:
 
     def tensors(self, device: torch.device) -> dict[str, Tensor]:
         """x, b, b_scale."""
-        words = data.hash_words(self.seed * 4, 0, self.depth, device)
-        x = data.gaussian(words)
+        words = generators.hash_words(self.seed * 4, 0, self.depth, device)
+        x = generators.gaussian(words)
         if self.special and self.depth:
-            x[data.pick(self.seed, self.depth)] = float("nan")
+            x[generators.pick(self.seed, self.depth)] = float("nan")
         shape = blocks(self.columns), blocks(self.depth)
         return {
             "x": short(x, half=self.half).reshape(1, self.depth),
@@ -173,7 +173,7 @@ def codes(kind: Kind, seed: int, shape: tuple[int, ...], device: torch.device) -
     count = 1
     for extent in shape:
         count *= extent
-    words = data.hash_words(seed, 0, count, device)
+    words = generators.hash_words(seed, 0, count, device)
     magnitude = words % 0x7F if kind == "any" else 0x30 + words % 0x10
     sign = torch.zeros_like(words) if kind == "one-sided" else words >> 31 << 7
     return (magnitude | sign).to(torch.uint8).reshape(shape)
@@ -186,10 +186,10 @@ def scales(
     count = 1
     for extent in shape:
         count *= extent
-    words = data.hash_words(seed, 0, count, device)
+    words = generators.hash_words(seed, 0, count, device)
     if powers:
         return (127 + low + words % (high - low + 1)).to(torch.uint8).reshape(shape)
-    return data.log_uniform(words & ~1, low, high).reshape(shape)
+    return generators.log_uniform(words & ~1, low, high).reshape(shape)
 
 
 def short(values: Tensor, *, half: bool = False) -> Tensor:

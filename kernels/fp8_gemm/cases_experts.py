@@ -9,7 +9,7 @@ import torch
 from hypothesis import strategies as st
 from torch import Tensor
 
-from bitproof.harness import data
+from bitproof.harness import generators
 from bitproof.harness.case import Launch, Scale
 from bitproof.harness.strategies import launches, ragged
 from bitproof.kernels.fp8_gemm.arguments import CODES, SCALED
@@ -42,7 +42,7 @@ class Routing:
         owned = [expert for expert, size in enumerate(self.sizes) for _ in range(size)]
         flat = torch.tensor(owned + [-1] * (count - len(owned)), dtype=torch.int32, device=device)
         if not self.sorted:
-            flat = flat[data.permutation(seed, count, device)]
+            flat = flat[generators.permutation(seed, count, device)]
         return flat.reshape(self.tokens, self.top_k)
 
     def features(self, block: int) -> list[str]:
@@ -106,9 +106,9 @@ class ExpertsCase:
         """hidden, w1, w1_scale, w2, w2_scale, choices, weights."""
         tokens, experts = self.routing.tokens, len(self.routing.sizes)
         width, inner, seed = self.width, self.inner, self.seed * 8
-        values = data.gaussian(data.hash_words(seed, 0, tokens * width, device))
+        values = generators.gaussian(generators.hash_words(seed, 0, tokens * width, device))
         if self.special and len(values):
-            values[data.pick(self.seed, len(values))] = float("nan")
+            values[generators.pick(self.seed, len(values))] = float("nan")
         shape = experts, 2 * inner, width
         other = experts, width, inner
         built = {
@@ -120,8 +120,8 @@ class ExpertsCase:
         for salt, (name, (_, n, k)) in enumerate((("w1", shape), ("w2", other)), start=3):
             blocks = experts, n // SCALED, k // SCALED
             built[f"{name}_scale"] = scales(seed + salt, blocks, -6, -3, device, False)
-        words = data.hash_words(seed + 5, 0, tokens * self.routing.top_k, device)
-        weights = data.log_uniform(words if self.signed else words & ~1, -3, 0)
+        words = generators.hash_words(seed + 5, 0, tokens * self.routing.top_k, device)
+        weights = generators.log_uniform(words if self.signed else words & ~1, -3, 0)
         if self.signed:
             weights = torch.where(words % 11 == 0, torch.zeros_like(weights), weights)
         return {

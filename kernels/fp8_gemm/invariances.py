@@ -8,9 +8,9 @@ from collections.abc import Iterable, Sequence
 import torch
 from torch import Tensor
 
-from bitproof.harness import data
+from bitproof.harness import generators
+from bitproof.harness.bits import bits
 from bitproof.harness.case import Inputs
-from bitproof.harness.data import bits
 from bitproof.harness.spec import Invariance, Tensors
 from bitproof.kernels.fp8_gemm.align_tokens import most_blocks
 from bitproof.kernels.fp8_gemm.arguments import SCALED, by_columns
@@ -23,8 +23,8 @@ def rows_kept(tensors: Sequence[str]) -> Invariance:
 
     def kept(inputs: Inputs) -> Tensor:
         first = inputs.tensors[tensors[0]]
-        order = data.permutation(inputs.seed, len(first), first.device)
-        return order[: len(first) - 1 - data.pick(inputs.seed, len(first) - 2)].sort().values
+        order = generators.permutation(inputs.seed, len(first), first.device)
+        return order[: len(first) - 1 - generators.pick(inputs.seed, len(first) - 2)].sort().values
 
     def transform(inputs: Inputs) -> Inputs | None:
         if len(inputs.tensors[tensors[0]]) < 3:
@@ -111,7 +111,7 @@ def experts_permuted() -> Invariance:
         weights = inputs.tensors["w1"]
         if len(weights) < 2:
             return None
-        order = data.permutation(inputs.seed, len(weights), weights.device)
+        order = generators.permutation(inputs.seed, len(weights), weights.device)
         place = torch.argsort(order).to(torch.int32)
         choices = inputs.tensors["choices"]
         renamed = torch.where(choices < 0, choices, place[choices.clamp(min=0).long()])

@@ -9,7 +9,7 @@ import torch
 from hypothesis import strategies as st
 from torch import Tensor
 
-from bitproof.harness import data
+from bitproof.harness import generators
 from bitproof.harness.case import Launch, Scale
 from bitproof.harness.strategies import floats, launches
 from bitproof.harness.strategies.content import content, widen
@@ -68,14 +68,14 @@ class StoreCase:
 
     def _indices(self, device: torch.device) -> Tensor:
         if self.shuffled:
-            slots = data.permutation(self.seed, self.slots, device)[: self.tokens]
+            slots = generators.permutation(self.seed, self.slots, device)[: self.tokens]
         else:
             slots = torch.arange(self.tokens, dtype=torch.int64, device=device)
-        skipped = data.hash_words(self.seed ^ 5, 0, self.tokens, device) & 3 == 0
+        skipped = generators.hash_words(self.seed ^ 5, 0, self.tokens, device) & 3 == 0
         return torch.where(skipped, -1, slots) if self.skipping else slots
 
     def _make_held(self, salt: int, shape: tuple[int, ...], device: torch.device) -> Tensor:
-        words = data.hash_words(self.seed ^ salt, 0, _size(shape), device)
+        words = generators.hash_words(self.seed ^ salt, 0, _size(shape), device)
         if self.kind == "int8":
             return (words % 255 - 127).to(torch.int8).reshape(shape)
         codes = words % 0x7F | words >> 31 << 7
@@ -126,7 +126,7 @@ class StoreCase:
 
 def _halves(seed: int, shape: tuple[int, ...], device: torch.device) -> Tensor:
     """Positive, finite fp16."""
-    words = data.hash_words(seed, 0, _size(shape), device) % 0x7C00
+    words = generators.hash_words(seed, 0, _size(shape), device) % 0x7C00
     return words.to(torch.int16).view(torch.float16).reshape(shape)
 
 

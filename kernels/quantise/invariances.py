@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 import torch
 from torch import Tensor
 
-from bitproof.harness import data
+from bitproof.harness import generators
+from bitproof.harness.bits import bits
 from bitproof.harness.case import Inputs
-from bitproof.harness.data import bits
 from bitproof.harness.invariances import (
     fixed_points,
     monotone,
@@ -62,7 +62,7 @@ def others_skipped() -> Invariance:
 
     def chosen(inputs: Inputs) -> Tensor:
         indices = inputs.tensors["indices"]
-        token = data.pick(inputs.seed, len(indices))
+        token = generators.pick(inputs.seed, len(indices))
         alone = torch.full_like(indices, -1)
         alone[token] = indices[token]
         return alone

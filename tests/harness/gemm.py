@@ -17,7 +17,7 @@ import triton.language as tl
 from hypothesis import strategies as st
 from torch import Tensor
 
-from bitproof.harness import data
+from bitproof.harness import generators
 from bitproof.harness.bounds import exact_bits
 from bitproof.harness.case import Launch
 from bitproof.harness.spec import Bitwise, Fault, KernelSpec
@@ -61,8 +61,8 @@ class GemmCase:
     launch: Launch = Launch()
 
     def tensors(self, device: torch.device) -> dict[str, Tensor]:
-        words = data.hash_words(self.seed, 0, (self.rows + COLUMNS) * self.depth, device)
-        values = data.uniform(words).reshape(-1, self.depth).to(torch.float8_e4m3fn)
+        words = generators.hash_words(self.seed, 0, (self.rows + COLUMNS) * self.depth, device)
+        values = generators.uniform(words).reshape(-1, self.depth).to(torch.float8_e4m3fn)
         return {"a": values[: self.rows].clone(), "b": values[self.rows :].clone()}
 
     def params(self) -> dict[str, Any]:

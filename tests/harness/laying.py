@@ -13,7 +13,7 @@ import triton.language as tl
 from hypothesis import strategies as st
 from torch import Tensor
 
-from bitproof.harness import data
+from bitproof.harness import generators
 from bitproof.harness.case import Launch
 from bitproof.harness.layouts import LAYOUTS, Layout, Sharing, dense_strides
 from bitproof.harness.spec import KernelSpec, Params, Tensors
@@ -86,7 +86,9 @@ class PlanesCase:
         """Multiples of 2^-23."""
         shape = (self.planes, self.rows, self.columns)
         k, v = (
-            data.uniform(data.hash_words(seed, 0, self.planes * self.rows * self.columns, device))
+            generators.uniform(
+                generators.hash_words(seed, 0, self.planes * self.rows * self.columns, device)
+            )
             for seed in (0, 1)
         )
         v = v.reshape(shape)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from bitproof.harness import case as cases
-from bitproof.harness import checks, data
+from bitproof.harness import checks, generators
 from bitproof.harness.bounds import exact_bits
 from bitproof.harness.case import Inputs, Launch
 from bitproof.harness.lanes.arena import Arena
@@ -51,8 +51,8 @@ class RowsCase:
     launch: Launch = Launch()
 
     def tensors(self, device: torch.device) -> dict[str, Tensor]:
-        words = data.hash_words(self.seed, 0, self.rows * self.columns, device)
-        return {"x": data.uniform(words).reshape(self.rows, self.columns)}
+        words = generators.hash_words(self.seed, 0, self.rows * self.columns, device)
+        return {"x": generators.uniform(words).reshape(self.rows, self.columns)}
 
     def params(self) -> dict[str, Any]:
         return {"factor": 2.0}

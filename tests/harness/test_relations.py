@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from bitproof.harness import invariances
+from bitproof.harness.bits import bits
 from bitproof.harness.case import Inputs
-from bitproof.harness.data import bits
 
 X = torch.tensor([[1.0, -0.0, 3.5], [448.0, -2.0, 0.0], [0.3, -500.0, 7.0]])
 

@@ -50,7 +50,7 @@ class InterpreterLane:
         return torch.device("cpu")
 
     def run(self, spec: KernelSpec, inputs: Inputs, variation: Variation) -> Launched:
-        """Run once; turn i of n takes the i-th of n program orders drawn from the case's seed.
+        """Run once; run i of n takes the i-th of n program orders drawn from the case's seed.
 
         With sums reordered, programs run in reverse.
         """
@@ -64,16 +64,16 @@ class InterpreterLane:
         # What a spec tolerates may lie in memory that nobody here knows of.
         strays = any(one.kind == "bounds" for one in spec.tolerates)
         fence = None if watch or strays else Fence(lambda: [block.buffer for block in arena.blocks])
-        turns = order.orders(max(variation.turns, 1), inputs.seed)
+        orders = order.orders(max(variation.runs, 1), inputs.seed)
         session = state.Session(
-            order="reverse" if variation.reordered else turns[variation.turn],
+            order="reverse" if variation.reordered else orders[variation.run],
             watch=watch,
             fence=fence,
             fp_fusion=_fusion(),
             poison=variation.poison,
             on_grid=_claimed_on_grid(spec),
             vast=_count_vast(spec, inputs),
-            turn=variation.turn,
+            run=variation.run,
             reordered=variation.reordered,
             scratch={"config": inputs.launch.config, "tuning": variation.tuning},
             target=self.target,

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import torch
 
-from bitproof.harness import data
+from bitproof.harness import generators
 from bitproof.harness.errors import UsageError
 
 Order = Literal["forward", "reverse"] | tuple[Literal["drawn"], int]
@@ -36,7 +36,9 @@ def sequence(order: Any, programs: int) -> Sequence[int]:
         case "reverse":
             return range(programs - 1, -1, -1)
         case ["drawn", int(seed)]:
-            numbers: list[int] = data.permutation(seed, programs, torch.device("cpu")).tolist()
+            numbers: list[int] = generators.permutation(
+                seed, programs, torch.device("cpu")
+            ).tolist()
             return numbers
     raise UsageError(f"{order!r} is no program order: say forward, reverse or ('drawn', seed).")
 

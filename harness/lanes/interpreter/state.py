@@ -22,7 +22,7 @@ class Session:
     names conversions, such as "fp32 to e4m3", whose values are claimed to need no rounding. `launches` are
     the kernels that were started, in order (see `compiling.launch.KernelLaunch`). Where sums are `reordered`,
     those of floats take another order than usual (see `numerics.sums`); `sums` counts them, or those that
-    could take one. In runs whose `turn` is odd, results that hang on a reduction's tree come out otherwise.
+    could take one. In every second run, results that hang on a reduction's tree come out otherwise.
     `target` is that whose tensor cores multiply, `asking` says whether its compiler is asked by which
     instruction where that decides bits, `products` keeps for each (file, line) of a product how its
     instruction is known.
@@ -36,7 +36,7 @@ class Session:
     poison: int = 0
     on_grid: frozenset[str] = frozenset()
     launches: list[Any] = field(default_factory=list)
-    turn: int = 0
+    run: int = 0
     vast: int | None = None
     reordered: bool = False
     sums: int = 0

@@ -11,7 +11,7 @@ import itertools
 import torch
 from torch import Tensor
 
-from bitproof.harness import data
+from bitproof.harness import generators
 from bitproof.harness.case import Inputs
 from bitproof.harness.spec import Invariance, Tensors
 from bitproof.kernels.delta.packing import STATES, SUMS, Part, lengths, whole
@@ -64,7 +64,7 @@ def others_silenced() -> Invariance:
 
     def chosen(inputs: Inputs) -> Part:
         able = [n for n, length in enumerate(lengths(inputs)) if length]
-        return whole(inputs, able[data.pick(inputs.seed, len(able))])
+        return whole(inputs, able[generators.pick(inputs.seed, len(able))])
 
     def alone(tensor: Tensor, kept: Tensor | int) -> Tensor:
         silenced = torch.zeros_like(tensor)

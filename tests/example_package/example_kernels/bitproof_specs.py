@@ -8,7 +8,7 @@ import dataclasses
 import numpy as np
 from hypothesis import strategies as st
 
-from bitproof import Accepted, Bitwise, Fault, KernelSpec, Launch, Lowering, data, exact_bits
+from bitproof import Accepted, Bitwise, Fault, KernelSpec, Launch, Lowering, exact_bits, generators
 from example_kernels.scale_add import scale_add
 
 
@@ -22,8 +22,8 @@ class ScaleAddCase:
     launch: Launch = Launch()
 
     def tensors(self, device):
-        words = data.hash_words(self.seed, 0, 2 * self.count, device)
-        x, z = data.uniform(words).chunk(2)
+        words = generators.hash_words(self.seed, 0, 2 * self.count, device)
+        x, z = generators.uniform(words).chunk(2)
         return {"x": x, "z": z}
 
     def params(self):

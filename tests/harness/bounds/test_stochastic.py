@@ -12,7 +12,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from bitproof.harness import checks, data, lanes
+from bitproof.harness import checks, generators, lanes
 from bitproof.harness.bounds.stochastic import stochastic_rounding
 from bitproof.harness.case import Inputs
 from bitproof.harness.errors import SpecError
@@ -55,7 +55,7 @@ def judge(how: str, check: str = "agreement", *, exact: bool = False, seed: int 
     def oracle(tensors: Tensors, params: Params) -> dict[str, Any]:
         return {"y": tensors["x"].double().numpy()}
 
-    x = data.gaussian(data.hash_words(3, 0, COUNT, torch.device("cpu")))
+    x = generators.gaussian(generators.hash_words(3, 0, COUNT, torch.device("cpu")))
     x = x.bfloat16().float() if exact else x
     changed: Any = {"run": run, "oracle": oracle, "bounds": {"y": BOUND}}
     changed["dtypes"] = lambda tensors, params: {"y": torch.bfloat16}

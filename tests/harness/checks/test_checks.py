@@ -13,8 +13,8 @@ from torch import Tensor
 
 from bitproof.harness import case as cases
 from bitproof.harness import checks
+from bitproof.harness.bits import bits
 from bitproof.harness.bounds import exact_bits
-from bitproof.harness.data import bits
 from bitproof.harness.errors import EnvironmentUnfit, Refused, SpecError, Unsupported, UsageError
 from bitproof.harness.outcomes import CheckResult, Outcome
 from bitproof.harness.spec import Bitwise, Limit, Params, Tensors

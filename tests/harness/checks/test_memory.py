@@ -151,22 +151,22 @@ class Complaint:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class WatchfulLane(PlainLane):
-    """The plain lane, with a sanitizer that complains of the run number `turn` where it is asked."""
+    """The plain lane, with a sanitizer that complains of the run number `number` where it is asked."""
 
-    turn: int
+    number: int
 
     def run(self, spec: KernelSpec, inputs: Inputs, variation: Variation) -> Launched:
         """As the plain lane."""
         launched = super().run(spec, inputs, variation)
-        if not variation.watched or variation.turn != self.turn:
+        if not variation.watched or variation.run != self.number:
             return launched
         return dataclasses.replace(launched, violations=(Complaint(),))
 
 
-@pytest.mark.parametrize("turn", [0, 1])
-def test_memory_reports_what_a_sanitizer_saw(turn: int) -> None:
+@pytest.mark.parametrize("number", [0, 1])
+def test_memory_reports_what_a_sanitizer_saw(number: int) -> None:
     """In either run, since their programs run in another order; no other check asks for it."""
-    lane = WatchfulLane(turn=turn)
+    lane = WatchfulLane(number=number)
     inputs = cases.build(CASE, lane.device)
     findings = checks.run("memory", SPEC, inputs, lane)
     assert findings.outcome is Outcome.FAILED

@@ -14,8 +14,8 @@ import torch
 from hypothesis import find, settings
 
 from bitproof.harness import case as cases
+from bitproof.harness.bits import bits
 from bitproof.harness.case import Launch, Scale
-from bitproof.harness.data import bits
 from bitproof.harness.errors import SpecError, UsageError
 from bitproof.harness.inputs import (
     Choice,

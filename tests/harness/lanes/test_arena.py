@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from bitproof.harness.data import bits
+from bitproof.harness.bits import bits
 from bitproof.harness.lanes.arena import GUARD, POISONS, Allocations, Arena, find_unwritten
 
 CPU = torch.device("cpu")

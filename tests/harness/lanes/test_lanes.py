@@ -134,7 +134,7 @@ def test_a_later_triton_is_supported(monkeypatch: pytest.MonkeyPatch, version: s
 
 def test_a_run_is_plain_unless_asked() -> None:
     """The first of one, without sanitizer or delay, its fresh memory NaN."""
-    assert Variation() == Variation(turn=0, turns=1, watched=False, delayed=False)
+    assert Variation() == Variation(run=0, runs=1, watched=False, delayed=False)
     assert Variation().poison == 0xFF
 
 
@@ -166,8 +166,8 @@ def test_versions_say_what_a_record_needs() -> None:
     assert {type(value) for value in versions.values()} == {str}
 
 
-@pytest.mark.parametrize("turn", range(len(POISONS)))
-def test_every_run_gets_its_own_poison_and_layout(turn: int) -> None:
+@pytest.mark.parametrize("number", range(len(POISONS)))
+def test_every_run_gets_its_own_poison_and_layout(number: int) -> None:
     """Inputs are copies laid out as the case asks; fresh memory holds the run's byte."""
     lane = lanes.present()
     seen: dict[str, Any] = {}
@@ -180,9 +180,9 @@ def test_every_run_gets_its_own_poison_and_layout(turn: int) -> None:
     case = RowsCase(rows=2, columns=3, launch=Launch(misalign=1, row_padding=5))
     inputs = cases.build(case, lane.device)
     launched = lane.run(
-        variant(run=run, strided=frozenset({"x"})), inputs, Variation(turn=turn, turns=len(POISONS))
+        variant(run=run, strided=frozenset({"x"})), inputs, Variation(run=number, runs=len(POISONS))
     )
-    assert seen["fresh"] == [POISONS[turn]] * 7
+    assert seen["fresh"] == [POISONS[number]] * 7
     assert seen["x"].stride() == (8, 1)
     assert seen["x"].data_ptr() % 16 == 4
     assert seen["x"].data_ptr() != inputs.tensors["x"].data_ptr()

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from bitproof.harness import data
+from bitproof.harness import generators
 from bitproof.harness.references import Reference
 
 BF16, FP16, FP32 = torch.bfloat16, torch.float16, torch.float32
@@ -161,8 +161,8 @@ def make_inputs(
     made = {}
     for place, (name, shape) in enumerate(operation.shapes.items()):
         count = int(torch.tensor(shape).prod())
-        words = data.hash_words(seed * 16 + place, 0, count, torch.device("cpu"))
-        values = data.gaussian(words).reshape(shape)
+        words = generators.hash_words(seed * 16 + place, 0, count, torch.device("cpu"))
+        values = generators.gaussian(words).reshape(shape)
         made[name] = _shape_values(values, family).to(dtype)
     return made
 

@@ -69,7 +69,7 @@ FULL = summary(
     entry(
         check="reproducibility",
         measures={"runs": 3.0},
-        turns={"kernel": [0, 0, 0], "control": [0, 7, 100]},
+        differing={"kernel": [0, 0, 0], "control": [0, 7, 100]},
     ),
     entry(kernel=HOSTILE, check="streams", outcome="unsupported", reasons=[HOSTILE], measures={}),
     entry(

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bitproof.harness import data
+from bitproof.harness import generators
 from bitproof.harness.strategies import correlated
 from bitproof.harness.strategies.encoding import DTYPES
 from bitproof.oracles import formats, rounding
@@ -26,7 +26,7 @@ def test_each_step_is_rounded_to_the_type(form, dtype):
     def to(values):
         return rounding.round_value(values, FORMATS[dtype], overflow="inf")
 
-    n = to(data.normal(data.hash_words(7, 0, 64 * 512, CPU)).double().numpy())
+    n = to(generators.normal(generators.hash_words(7, 0, 64 * 512, CPU)).double().numpy())
     expected = to(to(factor * n) + shift)
     x = correlated.affine(form, 7, (64, 512), CPU, dtype)
     assert x.dtype == DTYPES[dtype]

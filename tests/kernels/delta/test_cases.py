@@ -11,8 +11,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bitproof.harness.bits import bits
 from bitproof.harness.case import Launch, Scale, build, decode, encode
-from bitproof.harness.data import bits
 from bitproof.harness.strategies import floats
 from bitproof.harness.strategies.encoding import DTYPES
 from bitproof.harness.strategies.gates import Gates

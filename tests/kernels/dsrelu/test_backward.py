@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from bitproof.harness import checks, lanes
+from bitproof.harness.bits import bits
 from bitproof.harness.case import Launch, build
-from bitproof.harness.data import bits
 from bitproof.harness.outcomes import Outcome
 from bitproof.harness.search import falsify
 from bitproof.kernels.dsrelu import backward as launching

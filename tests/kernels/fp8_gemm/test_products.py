@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from bitproof.harness import checks, lanes
+from bitproof.harness.bits import bits
 from bitproof.harness.case import Launch, build
-from bitproof.harness.data import bits
 from bitproof.harness.outcomes import Outcome
 from bitproof.kernels.fp8_gemm.align_tokens import most_blocks
 from bitproof.kernels.fp8_gemm.arguments import Tiling

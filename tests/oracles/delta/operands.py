@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bitproof.harness import data
+from bitproof.harness import generators
 from bitproof.oracles.delta.recurrence import Tokens
 from bitproof.oracles.formats import Floats
 
@@ -18,7 +18,7 @@ CPU = torch.device("cpu")
 def numbers(seed: int, *shape: int) -> Tensor:
     """float64 multiples of 2^-23 in [-1, 1)."""
     count = torch.Size(shape).numel()
-    return data.uniform(data.hash_words(seed, 0, count, CPU)).double().reshape(shape)
+    return generators.uniform(generators.hash_words(seed, 0, count, CPU)).double().reshape(shape)
 
 
 def tokens(seed: int, count: int, heads: int = 2, keys: int = 8, values: int = 4) -> Tokens:

@@ -202,7 +202,7 @@ def _find_extreme(combine_fn: Any, values: r.Array) -> r.Array:
 
 def _is_odd() -> bool:
     """Whether what hangs on a tree comes out otherwise in this run, as another compiler may have it."""
-    return state.current is not None and state.current.turn % 2 == 1
+    return state.current is not None and state.current.run % 2 == 1
 
 
 def _adds_floats(combine_fn: Any, inputs: Sequence[Any]) -> bool:

@@ -12,7 +12,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from bitproof.harness import checks, data
+from bitproof.harness import checks, generators
 from bitproof.harness.case import Inputs
 from bitproof.harness.lanes.interpreter.lane import InterpreterLane
 from bitproof.harness.outcomes import CheckResult, Outcome
@@ -121,8 +121,8 @@ def judge(
     run: Run, *, full: bool = True, shape: Any = (ROWS, COLUMNS), **claim: Any
 ) -> CheckResult:
     """What reproducibility says of a launcher on one case, of values with full mantissas or of integers."""
-    words = data.hash_words(7, 0, shape[0] * shape[1], torch.device("cpu"))
-    x = data.gaussian(words) if full else (words % 16).to(torch.float32)
+    words = generators.hash_words(7, 0, shape[0] * shape[1], torch.device("cpu"))
+    x = generators.gaussian(words) if full else (words % 16).to(torch.float32)
     lane = InterpreterLane()
     bitwise = Bitwise(runs=3, shown_by="reads fresh memory", **claim)
     spec = dataclasses.replace(SPEC, run=run, reproducible=bitwise)

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from bitproof.harness import lanes
+from bitproof.harness.bits import bits
 from bitproof.harness.case import Inputs, build
-from bitproof.harness.data import bits
 from bitproof.harness.lanes.base import Variation
 from bitproof.harness.spec import KernelSpec, Params, Tensors
 from bitproof.harness.strategies.gates import Gates
@@ -87,13 +87,13 @@ def _process(rank: int, ranks: int, folder: Path) -> None:
         "gloo", init_method=f"file://{folder / 'store'}", rank=rank, world_size=ranks
     )
     spec = dataclasses.replace(GDN2_CP_VJP, run=_one_rank)
-    found = _run(spec, build(_case(ranks), torch.device("cpu")), turn=rank)
+    found = _run(spec, build(_case(ranks), torch.device("cpu")), number=rank)
     torch.save(found, folder / f"{rank}.pt")
     torch.distributed.destroy_process_group()
 
 
-def _run(spec: KernelSpec, inputs: Inputs, turn: int = 0) -> dict[str, Tensor]:
-    variation = Variation(turn=turn, turns=8)
+def _run(spec: KernelSpec, inputs: Inputs, number: int = 0) -> dict[str, Tensor]:
+    variation = Variation(run=number, runs=8)
     return dict(lanes.present().run(spec, inputs, variation).outputs)
 
 

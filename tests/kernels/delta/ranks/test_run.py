@@ -12,8 +12,8 @@ from torch import Tensor
 
 from bitproof.harness import lanes
 from bitproof.harness.attribution.costs import Model
+from bitproof.harness.bits import bits
 from bitproof.harness.case import build
-from bitproof.harness.data import bits
 from bitproof.harness.lanes.base import Variation
 from bitproof.harness.outcomes import Outcome
 from bitproof.harness.search import falsify

@@ -255,13 +255,13 @@ def _extreme(x, value, index, LEFT: tl.constexpr, LEAST: tl.constexpr, N: tl.con
     tl.store(index, i)
 
 
-def _found(values, turn, *, left, least=False):
-    """(value, index) of the extreme in a run of that turn."""
+def _found(values, run, *, left, least=False):
+    """(value, index) of the extreme in the run of that number."""
     from bitproof.harness.lanes.interpreter import overlay, state
 
     overlay.install()
     value, index = torch.empty(1), torch.empty(1, dtype=torch.int32)
-    with state.session(state.Session(turn=turn)):
+    with state.session(state.Session(run=run)):
         _extreme[(1,)](torch.tensor(values), value, index, LEFT=left, LEAST=least, N=len(values))
     return value.item(), index.item()
 
@@ -270,12 +270,12 @@ def _found(values, turn, *, left, least=False):
 def test_a_tie_that_may_break_either_way_does_so_by_turn(least):
     """With `tie_break_left` the first of equal elements is chosen in every run."""
     values = [1.0, 5.0, 5.0, 1.0] if not least else [7.0, 5.0, 5.0, 7.0]
-    either = [_found(values, turn, left=False, least=least) for turn in range(2)]
+    either = [_found(values, run, left=False, least=least) for run in range(2)]
     assert either == [(5.0, 1), (5.0, 2)]
-    assert [_found(values, turn, left=True, least=least) for turn in range(2)] == [(5.0, 1)] * 2
+    assert [_found(values, run, left=True, least=least) for run in range(2)] == [(5.0, 1)] * 2
 
 
 def test_nan_makes_the_place_of_the_greatest_hang_on_the_tree_by_turn():
     """Comparisons with NaN are false, so that it depends on who meets whom."""
-    places = {_found([5.0, NAN, 1.0, 2.0], turn, left=True)[1] for turn in range(2)}
+    places = {_found([5.0, NAN, 1.0, 2.0], run, left=True)[1] for run in range(2)}
     assert len(places) == 2

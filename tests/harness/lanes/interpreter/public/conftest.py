@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from bitproof.harness import data
+from bitproof.harness import generators
 
 _NEEDS = {"test_fla.py": "fla", "test_liger.py": "liger_kernel", "test_moe_ops.py": "moe_ops"}
 
@@ -50,7 +50,9 @@ def normal() -> Callable[..., torch.Tensor]:
 
     def draw(*shape: int, seed: int = 0) -> torch.Tensor:
         count = torch.Size(shape).numel()
-        return data.normal(data.hash_words(seed, 0, count, torch.device("cpu"))).reshape(shape)
+        return generators.normal(
+            generators.hash_words(seed, 0, count, torch.device("cpu"))
+        ).reshape(shape)
 
     return draw
 
@@ -61,7 +63,7 @@ def small() -> Callable[..., torch.Tensor]:
 
     def draw(*shape: int, seed: int = 0) -> torch.Tensor:
         count = torch.Size(shape).numel()
-        words = data.hash_words(seed, 0, count, torch.device("cpu"))
+        words = generators.hash_words(seed, 0, count, torch.device("cpu"))
         return (words % 7 - 3).to(torch.float32).reshape(shape)
 
     return draw

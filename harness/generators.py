@@ -110,11 +110,3 @@ def _quantiles() -> Tensor:
 def permutation(seed: int, count: int, device: torch.device) -> Tensor:
     """A permutation of range(count) as int64, decided by the hash alone; ties keep the order of indices."""
     return torch.argsort(hash_words(seed, 0, count, device), stable=True)
-
-
-INTEGER_OF_SIZE = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-
-
-def bits(tensor: Tensor) -> Tensor:
-    """`tensor`'s bit patterns as integers of its width; same shape and memory."""
-    return tensor.view(INTEGER_OF_SIZE[tensor.element_size()])

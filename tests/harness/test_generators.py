@@ -14,7 +14,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bitproof.harness import data
+from bitproof.harness import generators
 
 CPU = torch.device("cpu")
 DEVICES = [CPU, torch.device("cuda")] if torch.cuda.is_available() else [CPU]
@@ -74,11 +74,11 @@ def _gaussian(word: int) -> bytes:
 
 QUANTILES = [_quantile(index) for index in range(4096)]
 GENERATORS: dict[str, tuple[Callable[[torch.Tensor], torch.Tensor], Callable[[int], bytes]]] = {
-    "gaussian": (data.gaussian, _gaussian),
-    "log_uniform": (lambda words: data.log_uniform(words, -10, 9), _log_uniform),
-    "normal": (data.normal, _normal),
-    "uniform": (data.uniform, _uniform),
-    "words": (data.words_to_fp32, lambda word: struct.pack("<I", word)),
+    "gaussian": (generators.gaussian, _gaussian),
+    "log_uniform": (lambda words: generators.log_uniform(words, -10, 9), _log_uniform),
+    "normal": (generators.normal, _normal),
+    "uniform": (generators.uniform, _uniform),
+    "words": (generators.words_to_fp32, lambda word: struct.pack("<I", word)),
 }
 
 
@@ -93,7 +93,7 @@ def unusual_torch() -> Iterator[None]:
     torch.set_num_threads(3)
     torch.set_default_dtype(torch.float64)
     torch.set_default_device("meta")
-    data._quantiles.cache_clear()
+    generators._quantiles.cache_clear()
     yield
     torch.set_default_device(None)
     torch.set_default_dtype(torch.float32)
@@ -113,7 +113,7 @@ def test_second_implementation_has_the_committed_digest(name: str) -> None:
 def test_generators_give_the_committed_bits(name: str, device: torch.device) -> None:
     """Every generator gives the digest's bits, on every device."""
     generate, _ = GENERATORS[name]
-    found = _bytes(generate(data.hash_words(7, 1000, 8192, device)))
+    found = _bytes(generate(generators.hash_words(7, 1000, 8192, device)))
     assert hashlib.sha256(found).hexdigest() == DIGESTS[name]
 
 
@@ -122,8 +122,8 @@ def test_generators_give_the_committed_bits(name: str, device: torch.device) -> 
 def test_bits_do_not_depend_on_torch_settings(name: str) -> None:
     """Neither threads nor default dtype and device have a say; large enough to be split."""
     generate, _ = GENERATORS[name]
-    whole = _bytes(generate(data.hash_words(7, 0, 200_000, CPU)))
-    part = _bytes(generate(data.hash_words(7, 1000, 8192, CPU)))
+    whole = _bytes(generate(generators.hash_words(7, 0, 200_000, CPU)))
+    part = _bytes(generate(generators.hash_words(7, 1000, 8192, CPU)))
     assert hashlib.sha256(part).hexdigest() == DIGESTS[name]
     assert whole[4000 : 4 * (1000 + 8192)] == part
 
@@ -131,7 +131,7 @@ def test_bits_do_not_depend_on_torch_settings(name: str) -> None:
 @given(seed=st.integers(-(2**40), 2**40), start=st.integers(0, 2**33), count=st.integers(0, 40))
 def test_hash_is_the_published_one(seed: int, start: int, count: int) -> None:
     """Words equal the reference's for any seed and counter, also past 32 bits."""
-    assert data.hash_words(seed, start, count, CPU).tolist() == _words(seed, start, count)
+    assert generators.hash_words(seed, start, count, CPU).tolist() == _words(seed, start, count)
 
 
 @given(words=st.lists(st.integers(0, WORD - 1), min_size=1, max_size=40))
@@ -146,10 +146,10 @@ def test_global_generators_are_left_alone() -> None:
     """Building bits neither reads nor advances torch's or numpy's generator."""
     torch.manual_seed(1)
     before = torch.get_rng_state(), np.random.get_state()[1].tolist()  # noqa: NPY002
-    first = data.normal(data.hash_words(3, 0, 100, CPU))
+    first = generators.normal(generators.hash_words(3, 0, 100, CPU))
     after = torch.get_rng_state(), np.random.get_state()[1].tolist()  # noqa: NPY002
     torch.manual_seed(2)
-    assert torch.equal(first, data.normal(data.hash_words(3, 0, 100, CPU)))
+    assert torch.equal(first, generators.normal(generators.hash_words(3, 0, 100, CPU)))
     assert torch.equal(before[0], after[0])
     assert before[1] == after[1]
 
@@ -157,7 +157,9 @@ def test_global_generators_are_left_alone() -> None:
 @pytest.mark.parametrize(("low", "high"), [(-126, 127), (-126, -126), (127, 127), (0, 3)])
 def test_log_uniform_stays_between_its_exponents(low: int, high: int) -> None:
     """Values of either sign whose exponents fill [low, high] and never leave it."""
-    values = data.log_uniform(data.hash_words(1, 0, 20_000, CPU), low, high).to(torch.float64)
+    values = generators.log_uniform(generators.hash_words(1, 0, 20_000, CPU), low, high).to(
+        torch.float64
+    )
     exponents = torch.frexp(values.abs()).exponent - 1
     assert exponents.unique().tolist() == list(range(low, high + 1))
     assert (values < 0).any()
@@ -168,20 +170,20 @@ def test_log_uniform_stays_between_its_exponents(low: int, high: int) -> None:
 def test_log_uniform_refuses_exponents_outside_fp32(low: int, high: int) -> None:
     """An empty range, or one with subnormals or infinities in it, is an error that names it."""
     with pytest.raises(ValueError, match=f"got {low} and {high}"):
-        data.log_uniform(torch.zeros(1, dtype=torch.int64), low, high)
+        generators.log_uniform(torch.zeros(1, dtype=torch.int64), low, high)
 
 
 @given(seed=st.integers(), bound=st.integers(1, 100))
 def test_pick_lies_within_its_bound(seed: int, bound: int) -> None:
     """A pick is in [0, bound), and the same for the same seed."""
-    assert 0 <= data.pick(seed, bound) < bound
-    assert data.pick(seed, bound) == data.pick(seed, bound)
+    assert 0 <= generators.pick(seed, bound) < bound
+    assert generators.pick(seed, bound) == generators.pick(seed, bound)
 
 
 def test_pick_refuses_an_empty_range() -> None:
     """There is nothing to pick from below 1."""
     with pytest.raises(ValueError, match="positive bound, got 0"):
-        data.pick(1, 0)
+        generators.pick(1, 0)
 
 
 @given(seed=st.integers(0, 2**32 - 1), count=st.integers(0, 50))
@@ -189,16 +191,16 @@ def test_permutation_orders_by_hash(seed: int, count: int) -> None:
     """A permutation sorts the counters by their words, so that no library's shuffle has a say."""
     words = _words(seed, 0, count)
     expected = sorted(range(count), key=lambda i: (words[i], i))
-    assert data.permutation(seed, count, CPU).tolist() == expected
+    assert generators.permutation(seed, count, CPU).tolist() == expected
 
 
 def test_sums_of_gaussians_depend_on_their_order() -> None:
     """Those of 64 values of `normal` do not, which would hide what depends on the order."""
-    words = data.hash_words(1, 0, 1 << 12, CPU).reshape(64, 64)
+    words = generators.hash_words(1, 0, 1 << 12, CPU).reshape(64, 64)
     orders = {}
-    for generate in (data.normal, data.gaussian):
+    for generate in (generators.normal, generators.gaussian):
         values = generate(words).numpy()
         forwards, backwards = values.cumsum(1)[:, -1], values[:, ::-1].cumsum(1)[:, -1]
         orders[generate] = int((forwards != backwards).sum())
-    assert orders[data.normal] == 0
-    assert orders[data.gaussian] > 16
+    assert orders[generators.normal] == 0
+    assert orders[generators.gaussian] > 16
