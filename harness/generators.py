@@ -56,7 +56,9 @@ def pick(seed: int, bound: int) -> int:
 def words_to_fp32(words: Tensor) -> Tensor:
     """int64 words in [0, 2^32) reinterpreted as fp32 bit patterns."""
     # The low half of each word comes first in memory. A conversion to int32 is undefined beyond its range.
-    return words.contiguous().view(torch.int32)[..., ::2].contiguous().view(torch.float32)
+    low = words.contiguous().view(torch.int32)[..., ::2]
+    # Not .contiguous(), which leaves a single element its stride of two.
+    return low.clone(memory_format=torch.contiguous_format).view(torch.float32)
 
 
 def uniform(words: Tensor) -> Tensor:

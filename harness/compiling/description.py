@@ -81,6 +81,56 @@ def describe(launch: KernelLaunch) -> Description:
     return Description(request=request, function=function, digest=_digest(request))
 
 
+def identify_variant(launch: KernelLaunch) -> str:
+    """A digest of what Triton compiles for the launch: equal for launches of one compiled variant.
+
+    Apart from what `describe` leaves out, an argument that is not specialised counts by its type alone, a
+    pointer by whether it is aligned to 16 bytes, a descriptor by its blocks. Undescribable as in `describe`.
+    """
+    described = describe(launch)
+    arguments = dict(described.request["arguments"])
+    names = tuple(launch.arguments)
+    untouched = {
+        names[one] if isinstance(one, int) else one
+        for one in launch.declared.get("do_not_specialize") or ()
+    }
+    unaligned = {
+        names[one] if isinstance(one, int) else one
+        for one in launch.declared.get("do_not_specialize_on_alignment") or ()
+    }
+    for name, argument in arguments.items():
+        value = launch.arguments[name]
+        one = isinstance(value, int) and value == 1
+        if name in untouched or (name in unaligned and not one):
+            arguments[name] = _kind(value, argument)
+        else:
+            arguments[name] = _specialised(argument)
+    parts = (described.function, arguments, described.request["options"])
+    return _digest(parts)
+
+
+def _kind(value: Any, argument: Any) -> Any:
+    """An argument that Triton does not look into: integers of a width, pointers of a type."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return {"bits": 32 if -(2**31) <= value < 2**31 else 64}
+    return {name: part for name, part in argument.items() if name != "offset"}
+
+
+def _specialised(argument: Any) -> Any:
+    """An argument in `describe`'s words, less what compiles alike."""
+    if not isinstance(argument, dict):
+        return argument
+    if "tuple" in argument:
+        return {"tuple": [_specialised(one) for one in argument["tuple"]]}
+    if "wrapped" in argument:
+        return argument | {"wrapped": _specialised(argument["wrapped"])}
+    if "descriptor" in argument:
+        return {"descriptor": argument["descriptor"], "block": argument["block"]}
+    if "tensor" in argument:
+        return {"tensor": argument["tensor"], "aligned": argument["offset"] == 0}
+    return argument
+
+
 def _digest(plain: Any) -> str:
     return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()[:24]
 

@@ -19,7 +19,6 @@ _in_chunk_states = partial(
 _in_gates = partial(Fault, module="bitproof.kernels.delta.gates", caught_by="agreement")
 _in_tiles = partial(Fault, module="bitproof.kernels.delta.tiles", caught_by="agreement")
 
-_COMPILED = "the interpreter compiles nothing"
 _BF16 = ".to(tl.bfloat16).to(tl.float32)"
 _UNINITIALISED = "state = tl.zeros((PADDED_K, BLOCK_V), tl.float32)"
 _RAW_DECAY = "g = activated(x, factor(a_log_ptr, head), lower_bound, GATE)"
@@ -228,8 +227,6 @@ WITHIN = (
         old="triton.next_power_of_2(self.most_sequences + 1)",
         new="triton.next_power_of_2(max(self.sequences, len(self.q)) + 1)",
         caught_by="compile_cache",
-        lanes=("cuda",),
-        because=_COMPILED,
     ),
     _in_chunk_fwd(
         name="answers with o in fp32 whatever the operands",
@@ -243,8 +240,6 @@ WITHIN = (
         old='do_not_specialize=["tokens", "sequences"]',
         new='do_not_specialize=["sequences"]',
         caught_by="compile_cache",
-        lanes=("cuda",),
-        because=_COMPILED,
     ),
 )
 SCALAR = (

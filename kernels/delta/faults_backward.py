@@ -16,8 +16,6 @@ _in_chunk_states = partial(
 _in_gates = partial(Fault, module="bitproof.kernels.delta.gates", caught_by="agreement")
 _in_tiles = partial(Fault, module="bitproof.kernels.delta.tiles", caught_by="agreement")
 
-_COMPILED = "the interpreter compiles nothing"
-
 GRADIENTS = (
     _in_chunk_intra_bwd(
         name="leaves nobody's rows of dg unwritten",
@@ -145,8 +143,6 @@ GRADIENTS = (
         old='do_not_specialize=["tokens", "sequences"]',
         new='do_not_specialize=["sequences"]',
         caught_by="compile_cache",
-        lanes=("cuda",),
-        because=_COMPILED,
     ),
     _in_chunk_bwd(
         name="answers with dq and dk in fp32 whatever the operands",

@@ -9,7 +9,6 @@ from bitproof.harness.spec import Fault
 _in_gates = partial(Fault, module="bitproof.kernels.delta.gates", caught_by="agreement")
 _in_recurrent = partial(Fault, module="bitproof.kernels.delta.recurrent", caught_by="agreement")
 
-_COMPILED = "the interpreter compiles nothing"
 _BF16 = ".to(tl.bfloat16).to(tl.float32)"
 _UNINITIALISED = "state = tl.zeros((PADDED_K, BLOCK_V), tl.float32)"
 
@@ -105,8 +104,6 @@ TOKENS = (
         old='do_not_specialize=["tokens", "sequences"]',
         new='do_not_specialize=["sequences"]',
         caught_by="compile_cache",
-        lanes=("cuda",),
-        because=_COMPILED,
     ),
 )
 SCALAR_TOKENS = (

@@ -249,8 +249,6 @@ SLOTS = (
         old='do_not_specialize=["rows", "groups", "row_blocks"]',
         new='do_not_specialize=["groups", "row_blocks"]',
         caught_by="compile_cache",
-        lanes=("cuda",),
-        because="the interpreter compiles nothing",
     ),
 )
 
@@ -261,8 +259,6 @@ KEYS = (
         old='do_not_specialize=["rows", "groups"]',
         new='do_not_specialize=["groups"]',
         caught_by="compile_cache",
-        lanes=("cuda",),
-        because="the interpreter compiles nothing",
     ),
     _in_backward(
         name="clears amax on torch's default stream",

@@ -120,8 +120,6 @@ LINEAR = (
         old='do_not_specialize=["rows", "a_scale_block"]',
         new='do_not_specialize=["a_scale_block"]',
         caught_by="compile_cache",
-        lanes=("cuda",),
-        because="the interpreter compiles nothing",
     ),
 )
 

@@ -204,3 +204,8 @@ def test_sums_of_gaussians_depend_on_their_order() -> None:
         orders[generate] = int((forwards != backwards).sum())
     assert orders[generators.normal] == 0
     assert orders[generators.gaussian] > 16
+
+
+def test_a_single_number_is_as_dense_as_several() -> None:
+    """A stride of two would reach kernels, and compile them anew."""
+    assert generators.log_uniform(generators.hash_words(1, 0, 1, CPU), 0, 1).stride() == (1,)

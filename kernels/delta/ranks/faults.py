@@ -12,8 +12,6 @@ _in_run = partial(Fault, module=f"{_PLACE}.run", caught_by="agreement")
 _in_exchange = partial(Fault, module=f"{_PLACE}.exchange", caught_by="agreement")
 _in_partition = partial(Fault, module=f"{_PLACE}.partition", caught_by="agreement")
 
-_COMPILED = "the interpreter compiles nothing"
-
 DROPPED = _in_exchange(
     name="drops the first rank's message",
     within="simulated",
@@ -106,8 +104,6 @@ STATES = (
         old='"sequences", "sequence", "needed", "own"]',
         new='"sequences", "needed", "own"]',
         caught_by="compile_cache",
-        lanes=("cuda",),
-        because=_COMPILED,
     ),
 )
 GRADIENTS = (
