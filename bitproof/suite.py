@@ -174,6 +174,23 @@ class Suite:
         return report
 
     def _judge(self, check: str, kernel: FoundSpec) -> summary.Entry:
+        """As `_search` does; where a spec of the run wants its card alone, by turns with other workers.
+
+        Then a process that judged ends with its turn, and with it what it holds of the card.
+        """
+        alone = any(item.spec.alone for item in self._specs())
+        shared = lanes.family(self._lane) == "cuda" and workers.count(self._config) > 1
+        if not (alone and shared):
+            return self._search(check, kernel)
+        with workers.hold_card(alone=kernel.spec.alone):
+            try:
+                return self._search(check, kernel)
+            finally:
+                if self._execute is not None:
+                    self._execute.close()
+                self._execute = None
+
+    def _search(self, check: str, kernel: FoundSpec) -> summary.Entry:
         lane = lanes.present()
         if self._execute is None:
             name = f"{workers.name_of(self._config) or 'main'}-{os.getpid()}.json"
@@ -183,6 +200,9 @@ class Suite:
                 journal=Journal(path=journal.FOLDER / name, lane=lane.name),
                 timeout=ask(self._config, "hang-limit"),
             )
+            if kernel.spec.alone:
+                # A copy has the allocator's settings of this process, a new one has those of its start.
+                self._execute = dataclasses.replace(self._execute, copies=False)
         execute = functools.partial(self._execute, kernel, check)
         limit = ask(self._config, "max-examples")
         result = falsify.search(

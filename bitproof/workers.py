@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -11,8 +13,10 @@ from bitproof.harness import lanes
 from bitproof.harness.errors import UsageError
 
 CACHE = Path(".bitproof") / "cache"
+CARDS = Path(".bitproof") / "cards"
 # Of a card's memory, what its workers' allocations may take together: contexts and the driver need the rest.
 _SHARED = 0.9
+_SHARE = "per_process_memory_fraction"
 # A worker that dies is replaced so often: its death is one failure, and no reason to end the run.
 _RESTARTS = 1_000_000
 
@@ -57,8 +61,42 @@ def separate(worker: str, workers: int = 1) -> None:
     # Workers that were replaced have numbers beyond the others', so that a card's share is rounded up.
     sharers = -(-workers // len(devices))
     if sharers > 1 and not {"PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"} & set(os.environ):
-        share = f"per_process_memory_fraction:{_SHARED / sharers:.4f}"
-        os.environ["PYTORCH_ALLOC_CONF"] = share
+        os.environ["PYTORCH_ALLOC_CONF"] = f"{_SHARE}:{_SHARED / sharers:.4f}"
+
+
+@contextlib.contextmanager
+def hold_card(*, alone: bool) -> Iterator[None]:
+    """Keep this process's card: with the others of a run that hold it so, or alone, with all of its memory.
+
+    Whoever wants it alone waits for those that hold it, and whoever comes later waits for him.
+    """
+    card = os.environ.get("CUDA_VISIBLE_DEVICES", "0").replace("/", "-")
+    kind = fcntl.LOCK_EX if alone else fcntl.LOCK_SH
+    with (
+        _lock(CARDS / f"{card}.turn", fcntl.LOCK_EX) as turn,
+        _lock(CARDS / f"{card}.held", kind),
+    ):
+        fcntl.lockf(turn, fcntl.LOCK_UN)
+        share = os.environ.get("PYTORCH_ALLOC_CONF", "")
+        if alone and share.startswith(_SHARE):
+            del os.environ["PYTORCH_ALLOC_CONF"]
+        try:
+            yield
+        finally:
+            if share:
+                os.environ["PYTORCH_ALLOC_CONF"] = share
+
+
+@contextlib.contextmanager
+def _lock(path: Path, kind: int) -> Iterator[int]:
+    """The file, locked for this process; a copy of the process does not inherit the lock."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    held = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
+    try:
+        fcntl.lockf(held, kind)
+        yield held
+    finally:
+        os.close(held)
 
 
 def share_out(items: Sequence[T], shard: str | None) -> tuple[list[T], list[T]]:

@@ -17,6 +17,7 @@ import msgspec
 import torch
 
 from bitproof.harness.errors import BitproofError, SpecError, UsageError, describe
+from bitproof.harness.randomness import from_the_start
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -103,7 +104,7 @@ class Inputs:
 
 def build(case: Case, device: torch.device) -> Inputs:
     """The inputs of `case` on `device`; SpecError when the case cannot make them."""
-    with _blame_case(case):
+    with _blame_case(case), from_the_start():
         tensors, params, launch = case.tensors(device), case.params(), case.launch
     named: Any = tensors
     if not isinstance(named, Mapping) or not all(

@@ -123,6 +123,7 @@ class KernelSpec:
                   inputs -> inputs that differ in what must never add a compiled variant
     launches      launches that a check may spend on this kernel in a default run, by family of lanes
     must_fit      launch -> whether such a launch must never be out of resources; None where none must
+    alone         whether it is judged with its card to itself: workers that share the card wait meanwhile
     program       (output, index, inputs) -> the program or tile that wrote an element, for reports
     elementwise   for a cast of fp32 elements: what it rounds to, which `bitproof sweep` goes by
     storage       the intermediates that it stores rounded, which `bitproof attribute` goes by
@@ -158,6 +159,7 @@ class KernelSpec:
     must_not_recompile: Callable[[Inputs], Iterable[Inputs]] | None = None
     launches: Mapping[str, int] = field(default_factory=lambda: {"cuda": 800, "interpreter": 400})
     must_fit: Callable[[Launch], bool] | None = None
+    alone: bool = False
     program: Callable[[str, tuple[int, ...], Inputs], str] | None = None
     elementwise: Elementwise | None = _UNSAID
     storage: Storage | None = _UNSAID

@@ -171,6 +171,7 @@ FIELDS: dict[str, Callable[[str, Any], Iterator[str]]] = {
     "must_not_recompile": partial(_maybe, signature="inputs -> other inputs"),
     "launches": _inspect_launches,
     "must_fit": partial(_maybe, signature="(launch) -> bool"),
+    "alone": _inspect_flag,
     "program": partial(_maybe, signature="(output, index, inputs) -> a program or tile in words"),
     "elementwise": partial(_inspect_part, kind=Elementwise, optional=True),
     "storage": partial(_inspect_part, kind=Storage, optional=True),

@@ -19,6 +19,7 @@ from bitproof.harness import exercised, lanes, layouts
 from bitproof.harness.case import Inputs
 from bitproof.harness.checks.declaration import Check
 from bitproof.harness.errors import UsageError
+from bitproof.harness.randomness import from_the_start
 from bitproof.harness.lanes.base import Lane, LaunchFailed
 from bitproof.harness.outcomes import CheckResult, Outcome, classify
 from bitproof.harness.report.measured import measuring
@@ -101,7 +102,7 @@ def without_warnings() -> Iterator[None]:
 
 def _judge(declared: Check, spec: KernelSpec, inputs: Inputs, lane: Lane) -> CheckResult:
     try:
-        with without_warnings():
+        with without_warnings(), from_the_start():
             return declared.judge(spec, inputs, lane)
     except LaunchFailed as failure:
         return classify(failure.__cause__ or failure, spec.refuses)

@@ -242,6 +242,44 @@ def sweep(kernel: str, **options: Any) -> int:
 
 
 @main.command()
+@click.argument("names", nargs=-1, metavar="[FUNCTION]...")
+@click.option(
+    "--exhaustive",
+    is_flag=True,
+    help="Try functions of one fp32 argument on all of 2^32, in place of a sample: for a card.",
+)
+@click.option("--fresh", is_flag=True, help="Measure anew what the file holds already.")
+@click.option("--seconds", type=_count, metavar="N", help="Begin no row after N.")
+@click.option(
+    "--data",
+    type=_file,
+    default=Path(".bitproof/functions.json"),
+    show_default=True,
+    metavar="FILE",
+    help="Where the numbers are kept.",
+)
+@click.option(
+    "--add",
+    type=_file,
+    multiple=True,
+    metavar="FILE",
+    help="Measure nothing: put the rows of this file into that of --data.",
+)
+@click.option("--markdown", type=_file, metavar="FILE", help="Write all that FILE of --data holds.")
+@_lane
+def functions(names: tuple[str, ...], **options: Any) -> int:
+    """Measure the largest error of each FUNCTION and conversion of Triton (default: all), in ulps.
+
+    With the input that shows it, toward zero and away from it. Rows that the file holds for this lane and
+    these versions are not measured again, so that an interrupted command goes on. The status is 1 where rows
+    are left.
+    """
+    from bitproof.harness.commands import functions
+
+    return functions.run(names, **options)
+
+
+@main.command()
 @_kernels
 @click.option(
     "--targets",

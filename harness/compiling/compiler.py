@@ -52,12 +52,16 @@ def find_refusal(spec: str, launches: Iterable[KernelLaunch]) -> str:
             described = describe(launch)
         except Undescribable:
             continue
-        if described.digest not in _answers:
-            if _met[spec, described.function] >= MOST:
-                continue
-            _met[spec, described.function] += 1
-            _answers[described.digest] = _answer(described.digest, json.dumps(described.request))
-        refusal = _answers[described.digest]
+        refusal = _answers.get(described.digest)
+        if refusal is None:
+            # What was once answered holds in every process, however many it has met.
+            refusal = _read_answer(described.digest)
+            if refusal is None:
+                if _met[spec, described.function] >= MOST:
+                    continue
+                _met[spec, described.function] += 1
+                refusal = _answer(described.digest, json.dumps(described.request))
+            _answers[described.digest] = refusal
         if refusal:
             return f"no target compiles {launch.function.__name__}: {refusal}"
     return ""
@@ -102,14 +106,22 @@ def read_code(launch: KernelLaunch) -> Code | None:
     return code
 
 
-def _answer(digest: str, request: str) -> str:
-    path = FOLDER / f"{digest}-{versions()}.json"
+def _locate_answer(digest: str) -> Path:
+    return FOLDER / f"{digest}-{versions()}.json"
+
+
+def _read_answer(digest: str) -> str | None:
+    """What some process was answered; None where none was."""
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-        return str(json.loads(path.read_bytes())["refused"])
+        return str(json.loads(_locate_answer(digest).read_bytes())["refused"])
+    return None
+
+
+def _answer(digest: str, request: str) -> str:
     with stage("compiling"):  # the patience with a launch is not for a compiler
         refused, known = _ask_targets(request)
     if known:
-        save(path, json.dumps({"refused": refused}))
+        save(_locate_answer(digest), json.dumps({"refused": refused}))
     return refused
 
 

@@ -24,7 +24,7 @@ from bitproof.harness.lanes.base import Lane
 from bitproof.harness.outcomes import TRIED, CheckResult, Finding, Outcome
 from bitproof.harness.report.failure import describe_layouts
 from bitproof.harness.report.summary import Entry, Sample, thin
-from bitproof.harness.search import draws, observing, profiles
+from bitproof.harness.search import descent, draws, observing, profiles
 from bitproof.harness.search.configurations import find_missing_cases
 from bitproof.harness.search.draws import STEADY, strategy_of
 from bitproof.harness.search.far_rows import find_far_case
@@ -311,6 +311,24 @@ def search(
             result.case, result.inputs, result.findings = case, inputs, findings
             raise _Rejected
 
+    def judge_undrawn(case: Case) -> None:
+        try:
+            judge(case)
+        except _Rejected:
+            if shrink and all(case != refusal.case for refusal in spec.refusals):
+                descent.shrink(case, draw_cases(spec, _FAR_AMONG), is_smaller)
+            raise
+
+    def is_smaller(case: Case) -> bool:
+        assert result.findings is not None
+        if time.perf_counter() - found_at > shrinking:
+            return False
+        inputs, findings = execute(case)
+        if descent.describe_failure(findings) != descent.describe_failure(result.findings):
+            return False
+        result.case, result.inputs, result.findings = case, inputs, findings
+        return True
+
     observing.name(judge, spec.name, check)
     identity = f"{check} {spec.name}"
     # As Hypothesis' pytest plugin does for each test: examples are kept for each kernel and check apart.
@@ -331,10 +349,10 @@ def search(
         look(max_examples, identity)
         if checks.find(check).far:
             for case in _find_far_cases(spec):
-                judge(case)
+                judge_undrawn(case)
         if checks.find(check).tuned:
             for case in find_missing_cases(result.configurations, list(passed)):
-                judge(case)
+                judge_undrawn(case)
         if missing():
             further = True
             look(_FURTHER, f"{identity} further")

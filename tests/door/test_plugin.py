@@ -179,6 +179,32 @@ def test_kernels_are_parametrised_in_sorted_order(run: Run) -> None:
     assert ids == ["alpha]", "zeta]"]
 
 
+TOUCHLESS = """
+import torch
+
+from bitproof.harness import lanes
+
+
+def touch(*args, **kwargs):
+    raise AssertionError("collecting opens a card")
+
+
+torch.cuda._lazy_init = torch.cuda.init = touch
+torch._C._cuda_init = touch
+torch.cuda.is_available = lambda: True
+lanes.gpus = lambda: 2
+"""
+
+
+def test_collecting_for_cards_opens_none(tmp_path: Path) -> None:
+    """Of all built-in kernels, in the controller and in workers, which are then free to fork."""
+    (tmp_path / "touchless.py").write_text(TOUCHLESS)
+    options = ("-n", "1", "-p", "touchless", "--lane", "cuda", "-k", "nothing_is_called_so")
+    ended = _pytest(tmp_path, *options, FILES[0])
+    assert "no tests ran" in ended.stdout, ended.stdout + ended.stderr
+    assert "opens a card" not in ended.stdout + ended.stderr
+
+
 def test_machines_share_out_a_run(run: Run) -> None:
     """Each judges its shard, and together they judge everything once."""
     judged = []

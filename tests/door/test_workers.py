@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
+import multiprocessing
 import os
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -14,6 +20,7 @@ from xdist.dsession import get_default_max_worker_restart
 from bitproof import workers
 from bitproof.harness import lanes
 from bitproof.harness.errors import UsageError
+from bitproof.suite import Suite
 
 ENVIRONMENT = (
     "BITPROOF_DEVICES",
@@ -132,3 +139,103 @@ def test_what_is_no_shard_is_one_sentence(shard: str) -> None:
     """It says what is."""
     with pytest.raises(UsageError, match="--shard must be K/N with K from 1 to N, such as 1/4"):
         workers.share_out((), shard)
+
+
+def _take_turns(folder: str, alone: bool, rounds: int) -> None:
+    """Hold the card again and again, and write when it began and ended."""
+    os.chdir(folder)
+    for _ in range(rounds):
+        with workers.hold_card(alone=alone):
+            began = time.monotonic()
+            time.sleep(0.02)
+            line = f"{int(alone)} {began} {time.monotonic()}\n"
+        with open("turns", "a") as turns:
+            turns.write(line)
+
+
+def test_who_wants_a_card_alone_has_it_alone(
+    environment: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Among three processes that share it all the time, which do not starve him; they do share it."""
+    environment.setenv("CUDA_VISIBLE_DEVICES", "5")
+    fork = multiprocessing.get_context("fork")
+    processes = [
+        fork.Process(target=_take_turns, args=(str(tmp_path), place == 0, 8)) for place in range(4)
+    ]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(30)
+    assert [process.exitcode for process in processes] == [0, 0, 0, 0]
+    lines = [line.split() for line in (tmp_path / "turns").read_text().splitlines()]
+    turns = [(kind == "1", float(began), float(ended)) for kind, began, ended in lines]
+    assert len(turns) == 32
+    pairs = list(itertools.combinations(turns, 2))
+    overlapping = [(one, two) for one, two in pairs if one[1] < two[2] and two[1] < one[2]]
+    assert overlapping
+    assert not any(one[0] or two[0] for one, two in overlapping)
+    last = max(ended for alone, _, ended in turns if alone)
+    assert any(began > last for _, began, _ in turns)
+
+
+def test_cards_are_held_apart(environment: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Nobody waits for another card, nor a process for itself between two turns."""
+    environment.chdir(tmp_path)
+    environment.setenv("CUDA_VISIBLE_DEVICES", "0")
+    with workers.hold_card(alone=True):
+        environment.setenv("CUDA_VISIBLE_DEVICES", "MIG-GPU-1/2/3")
+        with workers.hold_card(alone=True):
+            pass
+    with workers.hold_card(alone=False):
+        pass
+
+
+@pytest.mark.parametrize("said", [None, "expandable_segments:True"])
+def test_who_has_a_card_alone_has_all_its_memory(
+    environment: pytest.MonkeyPatch, tmp_path: Path, said: str | None
+) -> None:
+    """The share comes back afterwards; what the caller set stays all the time."""
+    environment.chdir(tmp_path)
+    environment.setattr(lanes, "gpus", lambda: 1)
+    if said is not None:
+        environment.setenv("PYTORCH_ALLOC_CONF", said)
+    workers.separate("gw0", 2)
+    share = os.environ["PYTORCH_ALLOC_CONF"]
+    with workers.hold_card(alone=True):
+        assert os.environ.get("PYTORCH_ALLOC_CONF") == said
+    with workers.hold_card(alone=False):
+        assert os.environ["PYTORCH_ALLOC_CONF"] == share
+    assert os.environ["PYTORCH_ALLOC_CONF"] == share
+
+
+@pytest.mark.parametrize(
+    ("lane", "wanted"), [("cuda", True), ("cuda", False), ("interpreter", True)]
+)
+def test_a_run_takes_turns_where_a_spec_asks_for_a_card_alone(
+    environment: pytest.MonkeyPatch, lane: str, wanted: bool
+) -> None:
+    """On cards alone, and by every kernel of the run; the judging process ends with its turn."""
+    held: list[bool] = []
+
+    @contextlib.contextmanager
+    def hold(*, alone: bool) -> Iterator[None]:
+        held.append(alone)
+        yield
+
+    environment.setattr(workers, "hold_card", hold)
+    config: Any = SimpleNamespace(workerinput={"workerid": "gw0", "workercount": 2})
+    suite = Suite(config, lane, "bitproof")
+    kernels: Any = [SimpleNamespace(spec=SimpleNamespace(alone=alone)) for alone in (wanted, False)]
+    closed: list[bool] = []
+
+    def search(check: str, kernel: object) -> object:
+        suite._execute = SimpleNamespace(close=lambda: closed.append(True))  # type: ignore[assignment]
+        return (check, kernel)
+
+    environment.setattr(suite, "_specs", lambda: tuple(kernels))
+    environment.setattr(suite, "_search", search)
+    for kernel in kernels:
+        assert suite._judge("agreement", kernel) == ("agreement", kernel)
+    turns = lane == "cuda" and wanted
+    assert held == ([True, False] if turns else [])
+    assert closed == ([True, True] if turns else [])

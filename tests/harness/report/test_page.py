@@ -87,6 +87,8 @@ class Reader(html.parser.HTMLParser):
     "said",
     [
         "fell short: 3 passed",
+        "Exact in every case:",
+        "4,294,967,296",
         "lane interpreter, profile bitproof, 12.5 s, torch 2.13.0",
         "new: cast memory: it was not judged before; it is failed",
         "Run it again: bitproof replay a.json --spec b",
