@@ -31,7 +31,7 @@ if TYPE_CHECKING:
         ragged_experts,
         vector,
     )
-    from bitproof.harness.references import Reference
+    from bitproof.harness.references import Reference, run_like
     from bitproof.harness.spec import (
         Accepted,
         Bitwise,
@@ -96,6 +96,7 @@ __all__ = [
     "relative_rms",
     "round_to",
     "row_rms",
+    "run_like",
     "scaled_max",
     "stochastic_rounding",
     "storage_model",
@@ -121,7 +122,7 @@ _HOMES = {
         ("relative_rms", "scaled_max", "storage_model"), "bitproof.harness.bounds.norms"
     ),
     **dict.fromkeys(("close", "row_rms"), "bitproof.harness.bounds.tolerances"),
-    "Reference": "bitproof.harness.references",
+    **dict.fromkeys(("Reference", "run_like"), "bitproof.harness.references"),
     "stochastic_rounding": "bitproof.harness.bounds.stochastic",
     "Estimate": "bitproof.oracles.estimates",
     "Modelled": "bitproof.oracles.modelled",
