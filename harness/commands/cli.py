@@ -195,6 +195,7 @@ def init(function: str, **options: Any) -> int:
 @click.option(
     "--replay", type=_file, metavar="FILE", help="Judge the case of a saved verdict again."
 )
+@click.option("--html", type=_file, metavar="FILE", help="Write a page (bitproof[report]).")
 @_lane
 @_json
 def accept(candidate: str | None, **options: Any) -> int:
