@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         ragged_experts,
         vector,
     )
+    from bitproof.harness.objects import of_object
     from bitproof.harness.references import Reference, run_like
     from bitproof.harness.spec import (
         Accepted,
@@ -91,6 +92,7 @@ __all__ = [
     "forward_error",
     "invariances",
     "matrix",
+    "of_object",
     "packed_sequences",
     "ragged_experts",
     "relative_rms",
@@ -122,6 +124,7 @@ _HOMES = {
         ("relative_rms", "scaled_max", "storage_model"), "bitproof.harness.bounds.norms"
     ),
     **dict.fromkeys(("close", "row_rms"), "bitproof.harness.bounds.tolerances"),
+    "of_object": "bitproof.harness.objects",
     **dict.fromkeys(("Reference", "run_like"), "bitproof.harness.references"),
     "stochastic_rounding": "bitproof.harness.bounds.stochastic",
     "Estimate": "bitproof.oracles.estimates",

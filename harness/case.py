@@ -28,7 +28,8 @@ class Launch:
     `row_padding` puts that many foreign elements between the rows of tensors a spec calls strided;
     `config` picks, modulo their number, one of an autotuned kernel's configurations, which are never
     chosen by timing; `layout` picks one of those that a spec allows for each tensor (`harness.layouts`),
-    0 leaves all dense.
+    0 leaves all dense. `warm` is how often an object that was built once is called on other values before,
+    and `reuse` whether in the same storages (`harness.objects`).
     """
 
     num_warps: int = 4
@@ -38,6 +39,8 @@ class Launch:
     row_padding: int = 0
     config: int = 0
     layout: int = 0
+    warm: int = 0
+    reuse: bool = False
 
     def __post_init__(self) -> None:
         """ValueError for a configuration that no kernel can be launched with."""

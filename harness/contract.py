@@ -148,8 +148,11 @@ class Contract:
             return ()
         return tuple(answers)
 
-    def fields(self, blocks: tuple[int, ...] = BLOCKS) -> dict[str, Any]:
-        """What it says of a spec's fields, by their names; `blocks` are the tile sizes of the subject."""
+    def fields(self, blocks: tuple[int, ...] = BLOCKS, *, warm: bool = False) -> dict[str, Any]:
+        """What it says of a spec's fields, by their names.
+
+        `blocks` are the tile sizes of the subject, `warm` says that it is an object that is called often.
+        """
         case = self.case_type
         said: dict[str, Any] = {
             "name": self.name,
@@ -171,7 +174,7 @@ class Contract:
         }
         if isinstance(case, type) and issubclass(case, DeclaredCase):
             declared = case.declaration
-            said["cases"] = cases_of(case, blocks)
+            said["cases"] = cases_of(case, blocks, warm=warm)
             said["strided"] = self.strided | declared.strided()
             said["layouts"] = {**declared.layouts(), **self.layouts}
             said["inplace"] = self.inplace | declared.inplace()
