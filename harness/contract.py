@@ -38,7 +38,7 @@ from bitproof.harness.inputs import (
     cases_of,
     find_contradictions,
 )
-from bitproof.harness.layouts import Layout
+from bitproof.harness.layouts import Layout, Sharing
 from bitproof.harness.references import Reference, make_bound, make_oracle
 
 
@@ -73,6 +73,8 @@ class Contract:
     invariances: tuple[Invariance, ...] = ()
     strided: frozenset[str] = frozenset()
     layouts: Mapping[str, tuple[Layout, ...]] = field(default_factory=dict)
+    shared: Mapping[tuple[str, ...], tuple[Sharing, ...]] = field(default_factory=dict)
+    vast: frozenset[str] = frozenset()
     inplace: frozenset[str] = frozenset()
     corners: tuple[Case, ...] = ()
     refuses: tuple[type[Exception], ...] = ()
@@ -164,6 +166,8 @@ class Contract:
             "invariances": self.invariances,
             "strided": self.strided,
             "layouts": self.layouts,
+            "shared": self.shared,
+            "vast": self.vast,
             "inplace": self.inplace,
             "corners": self.corners,
             "refuses": self.refuses,

@@ -146,8 +146,8 @@ class KernelSpec:
     invariances: tuple[Invariance, ...] = _UNSAID
     strided: frozenset[str] = _UNSAID
     layouts: Mapping[str, tuple[Layout, ...]] = _UNSAID
-    shared: Mapping[tuple[str, ...], tuple[Sharing, ...]] = field(default_factory=dict)
-    vast: frozenset[str] = frozenset()
+    shared: Mapping[tuple[str, ...], tuple[Sharing, ...]] = _UNSAID
+    vast: frozenset[str] = _UNSAID
     inplace: frozenset[str] = _UNSAID
     corners: tuple[Case, ...] = _UNSAID
     refuses: tuple[type[Exception], ...] = _UNSAID
