@@ -203,7 +203,7 @@ def decode(kind: type[CaseT], plain: Any) -> CaseT:
 # What launches have, and the fields that were added after records were first kept: a record without one of
 # these has its default.
 _LAUNCH = frozenset(field.name for field in dataclasses.fields(Launch))
-_LATER = frozenset({"layout"})
+_LATER = frozenset({"layout", "warm", "reuse"})
 
 
 def _difference(known: Any, plain: Any, path: str) -> str:
