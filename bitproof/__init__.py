@@ -31,7 +31,8 @@ if TYPE_CHECKING:
         ragged_experts,
         vector,
     )
-    from bitproof.harness.references import Reference
+    from bitproof.harness.objects import of_object
+    from bitproof.harness.references import Reference, run_like
     from bitproof.harness.spec import (
         Accepted,
         Bitwise,
@@ -91,11 +92,13 @@ __all__ = [
     "generators",
     "invariances",
     "matrix",
+    "of_object",
     "packed_sequences",
     "ragged_experts",
     "relative_rms",
     "round_to",
     "row_rms",
+    "run_like",
     "scaled_max",
     "stochastic_rounding",
     "storage_model",
@@ -121,7 +124,8 @@ _HOMES = {
         ("relative_rms", "scaled_max", "storage_model"), "bitproof.harness.bounds.norms"
     ),
     **dict.fromkeys(("close", "row_rms"), "bitproof.harness.bounds.tolerances"),
-    "Reference": "bitproof.harness.references",
+    "of_object": "bitproof.harness.objects",
+    **dict.fromkeys(("Reference", "run_like"), "bitproof.harness.references"),
     "stochastic_rounding": "bitproof.harness.bounds.stochastic",
     "Estimate": "bitproof.oracles.estimates",
     "Modelled": "bitproof.oracles.modelled",

@@ -29,7 +29,8 @@ class Launch:
     `row_padding` puts that many foreign elements between the rows of tensors a spec calls strided;
     `config` picks, modulo their number, one of an autotuned kernel's configurations, which are never
     chosen by timing; `layout` picks one of those that a spec allows for each tensor (`harness.layouts`),
-    0 leaves all dense.
+    0 leaves all dense. `warm` is how often an object that was built once is called on other values before,
+    and `reuse` whether in the same storages (`harness.objects`).
     """
 
     num_warps: int = 4
@@ -39,6 +40,8 @@ class Launch:
     row_padding: int = 0
     config: int = 0
     layout: int = 0
+    warm: int = 0
+    reuse: bool = False
 
     def __post_init__(self) -> None:
         """ValueError for a configuration that no kernel can be launched with."""
@@ -201,7 +204,7 @@ def decode(kind: type[CaseT], plain: Any) -> CaseT:
 # What launches have, and the fields that were added after records were first kept: a record without one of
 # these has its default.
 _LAUNCH = frozenset(field.name for field in dataclasses.fields(Launch))
-_LATER = frozenset({"layout"})
+_LATER = frozenset({"layout", "warm", "reuse"})
 
 
 def _difference(known: Any, plain: Any, path: str) -> str:

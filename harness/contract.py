@@ -38,7 +38,7 @@ from bitproof.harness.inputs import (
     cases_of,
     find_contradictions,
 )
-from bitproof.harness.layouts import Layout
+from bitproof.harness.layouts import Layout, Sharing
 from bitproof.harness.references import Reference, make_bound, make_oracle
 
 
@@ -73,6 +73,8 @@ class Contract:
     invariances: tuple[Invariance, ...] = ()
     strided: frozenset[str] = frozenset()
     layouts: Mapping[str, tuple[Layout, ...]] = field(default_factory=dict)
+    shared: Mapping[tuple[str, ...], tuple[Sharing, ...]] = field(default_factory=dict)
+    vast: frozenset[str] = frozenset()
     inplace: frozenset[str] = frozenset()
     corners: tuple[Case, ...] = ()
     refuses: tuple[type[Exception], ...] = ()
@@ -148,8 +150,11 @@ class Contract:
             return ()
         return tuple(answers)
 
-    def fields(self, blocks: tuple[int, ...] = BLOCKS) -> dict[str, Any]:
-        """What it says of a spec's fields, by their names; `blocks` are the tile sizes of the subject."""
+    def fields(self, blocks: tuple[int, ...] = BLOCKS, *, warm: bool = False) -> dict[str, Any]:
+        """What it says of a spec's fields, by their names.
+
+        `blocks` are the tile sizes of the subject, `warm` says that it is an object that is called often.
+        """
         case = self.case_type
         said: dict[str, Any] = {
             "name": self.name,
@@ -161,6 +166,8 @@ class Contract:
             "invariances": self.invariances,
             "strided": self.strided,
             "layouts": self.layouts,
+            "shared": self.shared,
+            "vast": self.vast,
             "inplace": self.inplace,
             "corners": self.corners,
             "refuses": self.refuses,
@@ -171,7 +178,7 @@ class Contract:
         }
         if isinstance(case, type) and issubclass(case, DeclaredCase):
             declared = case.declaration
-            said["cases"] = cases_of(case, blocks)
+            said["cases"] = cases_of(case, blocks, warm=warm)
             said["strided"] = self.strided | declared.strided()
             said["layouts"] = {**declared.layouts(), **self.layouts}
             said["inplace"] = self.inplace | declared.inplace()

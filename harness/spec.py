@@ -45,6 +45,7 @@ from bitproof.harness.fields import (
 )
 from bitproof.harness.inputs import BLOCKS
 from bitproof.harness.layouts import Layout, Sharing
+from bitproof.harness.objects import is_of_object
 from bitproof.harness.spec_fields import FIELDS
 from bitproof.harness.targets.families import LANES
 from bitproof.harness.targets.hazards import HAZARDS
@@ -90,7 +91,7 @@ class KernelSpec:
                   a contract has is taken from there
     name          the test id; never renamed, saved failures hang on it
     run           the launcher: (tensors, params) -> named output tensors; `params["launch"]` is the
-                  case's `Launch`
+                  case's `Launch`; of an object that is built once, `of_object(make)`
     case          the dataclass of its cases (see `harness.case`)
     cases         () -> strategy of such cases, or (scale) where they may be larger on a card or in a night
     oracle        (tensors, params) -> the expected outputs, exact bits or float64; never runs Triton
@@ -146,8 +147,8 @@ class KernelSpec:
     invariances: tuple[Invariance, ...] = _UNSAID
     strided: frozenset[str] = _UNSAID
     layouts: Mapping[str, tuple[Layout, ...]] = _UNSAID
-    shared: Mapping[tuple[str, ...], tuple[Sharing, ...]] = field(default_factory=dict)
-    vast: frozenset[str] = frozenset()
+    shared: Mapping[tuple[str, ...], tuple[Sharing, ...]] = _UNSAID
+    vast: frozenset[str] = _UNSAID
     inplace: frozenset[str] = _UNSAID
     corners: tuple[Case, ...] = _UNSAID
     refuses: tuple[type[Exception], ...] = _UNSAID
@@ -170,7 +171,7 @@ class KernelSpec:
     def __post_init__(self) -> None:
         """Take what is left out from the contract, or leave it empty where there is none."""
         contract = self.contract if isinstance(self.contract, Contract) else Contract(name="")
-        said = contract.fields(self.blocks)
+        said = contract.fields(self.blocks, warm=is_of_object(self.run))
         for name, value in said.items():
             if getattr(self, name) is _UNSAID:
                 object.__setattr__(self, name, value)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import torch
@@ -26,6 +26,9 @@ from bitproof.harness.strategies.fills import EVERY_KIND, KINDS, Fill, Kind, nam
 _REACH = 8
 # Elements of a tensor in a case at the listed sizes, at most, where a CPU computes it.
 LISTED = 1 << 18
+# A dimension up to so long is tried at twice its length, a longer one at one more; on a CPU the latter only
+# up to so many rows, since each may be a program.
+_SHORT, _LONGEST = 128, 2048
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,6 +65,8 @@ class Around:
     listed    the case with the example's sizes
     scalable  the inputs that may be times any power of two
     fixed     dimensions that keep their lengths, and why
+    larger    for dimensions that may be longer than listed, a length that the reference takes
+    empty     dimensions that may be 0
     """
 
     case: type[AroundCase]
@@ -69,6 +74,8 @@ class Around:
     scalable: tuple[str, ...]
     sizes: Mapping[str, int]
     fixed: Mapping[str, str]
+    larger: Mapping[str, int] = field(default_factory=dict)
+    empty: tuple[str, ...] = ()
 
     def simplest(self, **changes: Any) -> AroundCase:
         """A case of few rows and columns, other sizes than the listed ones where they may be."""
@@ -99,9 +106,12 @@ class Around:
         )
 
     def corners(self, small_enough: bool) -> Iterable[AroundCase]:
-        """Each kind of values once, and the listed sizes where those are small enough to run."""
+        """The listed sizes where those are small enough to run, larger ones, each kind of values once."""
         if small_enough:
             yield self.listed
+        for name, size in self.larger.items():
+            if size <= _LONGEST or small_enough:
+                yield self.simplest(**{name: size})
         for kind in EVERY_KIND:
             if kind != "special":
                 yield self.filled(kind)
@@ -161,7 +171,13 @@ def draw_around(
         if not all(accepts(around.simplest(**{name: m})) for m in {1, min(n - 1, 24)}):
             kept[name] = "the reference takes no other"
             around = make(kept)
-    return around
+    free = {name: n for n, name in names.items() if name not in kept}
+    sizes = {name: n * 2 + 1 if n <= _SHORT else n + 1 for name, n in free.items()}
+    return dataclasses.replace(
+        around,
+        larger={n: size for n, size in sizes.items() if accepts(around.simplest(**{n: size}))},
+        empty=tuple(name for name in free if accepts(around.simplest(**{name: 0}))),
+    )
 
 
 def _declare(tensor: Tensor, axes: tuple[str, ...], allowed: Range | None) -> declared.Tensor:

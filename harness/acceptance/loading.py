@@ -25,6 +25,10 @@ CANDIDATE = ("ModelNew", "Model")
 REFERENCE = ("Model",)
 
 
+class NoTensor(Exception):
+    """A call returned something else than tensors."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Source:
     """A function or a model class in a file: `made` of it is what gets called with inputs."""
@@ -148,7 +152,7 @@ def digest_of(reference: str) -> str:
 
 
 def name_outputs(returned: Any) -> dict[str, Tensor]:
-    """What a call returned, by the names that `references` gives it; UsageError for what is no tensor."""
+    """What a call returned, by the names that `references` gives it; NoTensor for anything else."""
     if isinstance(returned, dict):
         named = returned
     elif isinstance(returned, (tuple, list)) and len(returned) != 1:
@@ -157,5 +161,6 @@ def name_outputs(returned: Any) -> dict[str, Tensor]:
         named = {"output": returned[0] if isinstance(returned, (tuple, list)) else returned}
     for name, one in named.items():
         if not isinstance(one, Tensor):
-            raise UsageError(f"its {name} is {type(one).__name__}, not a tensor")
-    return named
+            raise NoTensor(f"its {name} is {type(one).__name__}, not a tensor")
+    with torch._C.DisableTorchFunctionSubclass():  # a class of tensors may say anything of itself
+        return {name: torch.Tensor.as_subclass(one, Tensor) for name, one in named.items()}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from bitproof.harness.acceptance.around import LISTED, Around, AroundCase, draw_around
 from bitproof.harness.acceptance.loading import REFERENCE, Source, example_of, load
 from bitproof.harness.case import Inputs, build
+from bitproof.harness.data import bits
 from bitproof.harness.errors import SpecError, UsageError
 from bitproof.harness.inputs import cases_of
 from bitproof.harness.lanes.base import parameters
@@ -43,6 +44,7 @@ class Problem:
     arguments  what a model is built of
     state      its weights by name
     names      what a call takes, in order
+    inplace    the inputs that the reference itself writes
     """
 
     source: Source
@@ -53,6 +55,14 @@ class Problem:
     state: Mapping[str, Tensor]
     names: tuple[str, ...]
     on_card: bool
+    inplace: frozenset[str] = frozenset()
+
+    def with_fixed(self, lengths: Mapping[int, str]) -> Problem:
+        """The same problem with dimensions of those lengths kept as listed, and why."""
+        device = torch.device("cuda" if self.on_card else "cpu")
+        return make_problem(
+            self.source.reference, device, operands=self.bound.operands, fixed=lengths
+        )
 
     @cached_property
     def corners(self) -> tuple[AroundCase, ...]:
@@ -92,9 +102,13 @@ class Problem:
 
 
 def make_problem(
-    reference: str, device: torch.device, *, operands: Operands = "declared"
+    reference: str,
+    device: torch.device,
+    *,
+    operands: Operands = "declared",
+    fixed: Mapping[int, str] | None = None,
 ) -> Problem:
-    """The problem that a reference's file poses on `device`.
+    """The problem that a reference's file poses on `device`; `fixed` are lengths that stay, and why.
 
     Raises UsageError where the file does not offer what is needed, SpecError where the reference raises on
     its own example.
@@ -114,10 +128,12 @@ def make_problem(
     def accepts(case: AroundCase) -> bool:
         inputs = build(case, device)
         try:
-            oracle(inputs.tensors, parameters(inputs))
+            answers = oracle(inputs.tensors, parameters(inputs))
         except SpecError:
             return False
-        return True
+        # Of nothing, a mean is no number: such an answer says nothing.
+        hollow = any(not tensor.numel() for tensor in inputs.tensors.values())
+        return not hollow or all(bool(answer.isfinite().all()) for answer in answers.values())
 
     lengths = {
         n: f"the weights of {source.declared.__name__} have it"
@@ -126,7 +142,7 @@ def make_problem(
     }
     lengths |= {n: "an argument of the model is it" for n in arguments if type(n) is int}
     lengths |= {n: "a parameter is it" for n in plain.values() if type(n) is int}
-    around = draw_around(tensors, plain, lengths, accepts)
+    around = draw_around(tensors, plain, {**(fixed or {}), **lengths}, accepts)
     declared = types(example, plain)
     bound = make_bound(function, operands=operands)
     spec = KernelSpec(
@@ -141,6 +157,7 @@ def make_problem(
         reproducible=Varies(because="it is judged elsewhere"),
     )
     names = tuple(name for name in source.signature.parameters if name in {*tensors, *plain})
+    small = build(around.simplest(), device)
     return Problem(
         source=source,
         spec=spec,
@@ -150,6 +167,25 @@ def make_problem(
         arguments=arguments,
         state={name: tensor.cpu() for name, tensor in state.items()},
         names=names,
+        inplace=_find_written(called, names, {**parameters(small), **small.tensors}),
+    )
+
+
+def _find_written(
+    called: Callable[..., Any], names: Sequence[str], values: Mapping[str, Any]
+) -> frozenset[str]:
+    """The tensors that a call changes."""
+    given = {
+        name: value.clone() if isinstance(value, Tensor) else value
+        for name, value in values.items()
+    }
+    with torch.no_grad():
+        called(*(given[name] for name in names))
+    return frozenset(
+        name
+        for name in names
+        if isinstance(values[name], Tensor)
+        and not torch.equal(bits(given[name]), bits(values[name]))
     )
 
 

@@ -32,6 +32,13 @@ LAYOUTS: tuple[Layout, ...] = (
 _MODULE = "bitproof.harness.acceptance.worker"
 
 
+def layouts_of(problem: Problem) -> dict[str, tuple[Layout, ...]]:
+    """The layouts in which each input is tried: elements that share memory cannot be written."""
+    shared = tuple(layout for layout in LAYOUTS if layout != "expanded")
+    names = problem.around.case.declaration.inputs
+    return {name: shared if name in problem.inplace else LAYOUTS for name in names}
+
+
 @dataclass(frozen=True, kw_only=True)
 class Answer:
     """What a trial gave: outputs, on the CPU, and what was told beside them; or how it failed."""
@@ -65,7 +72,8 @@ class Remote:
                 "arguments": problem.arguments,
                 "state": dict(problem.state),
                 "names": list(problem.names),
-                "layouts": dict.fromkeys(problem.around.case.declaration.inputs, LAYOUTS),
+                "layouts": layouts_of(problem),
+                "inplace": sorted(problem.inplace),
             },
             setup,
         )

@@ -15,7 +15,7 @@ from hypothesis import settings
 from bitproof.harness import layouts
 from bitproof.harness.acceptance.around import AroundCase, same_bits, vary, with_layout
 from bitproof.harness.acceptance.problem import Problem
-from bitproof.harness.acceptance.remote import LAYOUTS, Remote
+from bitproof.harness.acceptance.remote import Remote, layouts_of
 from bitproof.harness.case import Case, Inputs, build, encode
 from bitproof.harness.lanes.base import Lane
 from bitproof.harness.outcomes import CheckResult, Finding, Outcome, conclude
@@ -123,6 +123,14 @@ def try_agreement(bench: Bench, seconds: float) -> Evidence:
         if judged_so.outcome.is_defect:
             failing = (case, judged_so)
             break
+    raising = []
+    for name in bench.problem.around.empty if failing is None else ():
+        case = bench.problem.around.simplest(**{name: 0})
+        _, judged_so = bench.judge(case)
+        if judged_so.outcome is Outcome.FAILED:
+            failing = (case, judged_so)
+            break
+        raising += [name] * judged_so.outcome.is_defect
     result = falsify.search(
         bench.problem.spec,
         "agreement",
@@ -143,12 +151,15 @@ def try_agreement(bench: Bench, seconds: float) -> Evidence:
         "covered": dict(sorted(result.covered.items())),
         "worst_over_bound": result.measures.get("worst", 0.0),
         "cases_with_a_kernel": result.counts["a kernel was started"],
+        "raises_where_empty": raising,
     }
     if result.findings is not None:
         return _fail("agreement", result.findings, result.case, facts)
     good, refused = result.outcomes[Outcome.PASSED], result.outcomes[Outcome.REFUSED]
     counted = ", ".join(f"{count} {outcome}" for outcome, count in outcomes.items())
     sentence = f"{result.examples} cases: {counted}; worst error {facts['worst_over_bound']:.2g} of its bound"
+    if raising:
+        sentence += f"; it raises where {' or '.join(raising)} is 0"
     if not good or refused > good:
         reasons = "; ".join(sorted(result.reasons)[:2])
         return Evidence(
@@ -234,6 +245,10 @@ def try_stale(bench: Bench, seconds: float) -> Evidence:
             )
         if result.outcome.is_defect:
             return _fail(f"wrong on {what}", result, case, trial="stale answers")
+    if answer.told["changed"]:
+        changed = ", ".join(answer.told["changed"])
+        finding = Finding(summary=f"{changed} of the first call was changed by later ones")
+        return _fail("an answer that does not last", conclude([finding]), a, trial="stale answers")
     told = ", ".join(said[1 : len(answer.outputs)])
     return Evidence(
         trial="stale answers",
@@ -245,11 +260,11 @@ def try_stale(bench: Bench, seconds: float) -> Evidence:
 def try_layouts(bench: Bench, seconds: float) -> Evidence:
     """Each input alone in each layout beyond dense."""
     around = bench.problem.around
-    allowed = dict.fromkeys(around.case.declaration.inputs, LAYOUTS)
+    allowed = layouts_of(bench.problem)
     dense = around.filled("ordinary")
     inputs = bench.inputs(dense)
     taken, refused = [], []
-    wanted = {(name, layout) for name in allowed for layout in LAYOUTS}
+    wanted = {(name, layout) for name, every in allowed.items() for layout in every}
     until = time.monotonic() + seconds
     for number in range(1, 200):
         laid = set(layouts.lay(allowed, number, inputs.tensors))

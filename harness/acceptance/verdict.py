@@ -107,6 +107,8 @@ def make_receipt(
         "seed": 0,
         "sizes": dict(around.sizes),
         "fixed": dict(around.fixed),
+        "larger": dict(around.larger),
+        "empty": list(around.empty),
         "scalable": list(around.scalable),
         "listed_sizes_run": around.listed in problem.corners,
     }

@@ -22,6 +22,7 @@ from bitproof.harness.acceptance.loading import CANDIDATE, Source, load, name_ou
 from bitproof.harness.bounds import exact_bits
 from bitproof.harness.case import Inputs, Launch
 from bitproof.harness.compiling.compiler import find_refusal
+from bitproof.harness.data import bits
 from bitproof.harness.errors import BitproofError
 from bitproof.harness.lanes.base import Lane, LaunchFailed, Variation, copy_outputs
 from bitproof.harness.outcomes import classify
@@ -90,6 +91,7 @@ class Candidate:
             faults=(),
             reproducible=Bitwise(runs=4),
             layouts=setup["layouts"],
+            inplace=frozenset(setup["inplace"]),
             refuses=REFUSES,
         )
 
@@ -144,21 +146,31 @@ class Candidate:
         held = _copies(a)
         found: list[dict[str, Tensor]] = []
 
-        def call(tensors: Mapping[str, Tensor], inputs: Inputs, *, keep: bool = True) -> None:
+        def call(
+            tensors: Mapping[str, Tensor], inputs: Inputs, *, keep: bool = True
+        ) -> dict[str, Tensor]:
             params = {**inputs.params, "launch": inputs.launch}
             outputs = self.lane.launch(self.spec, dict(tensors), params)
             if keep:
                 found.append(_here(copy_outputs(outputs)))
+            return outputs
 
-        call(held, a)
+        first = call(held, a)
         _write_silently(held, b)
         call(held, b)
+        changed = [
+            name
+            for name, one in first.items()
+            if not any(_share(one, tensor) for tensor in held.values())
+            and not _equal(_here(first)[name], found[0][name])
+        ]
         call(_copies(b), b)
         for _ in range(WARM):
             call(held, b, keep=False)
         _write_silently(held, a)
         call(held, a)
         call(c.tensors, c, keep=False)
+        _write_silently(held, a)
         call(held, a)
         if self.lane.device.type == "cuda":
             side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
@@ -167,7 +179,7 @@ class Candidate:
                 call(_copies(b), b)
             torch.cuda.synchronize()
         torch.save(found, request["outputs"])
-        return {}
+        return {"changed": changed}
 
 
 def _load_weights(model: nn.Module, state: Mapping[str, Tensor]) -> None:
@@ -195,6 +207,14 @@ def _write_silently(held: Mapping[str, Tensor], inputs: Inputs) -> None:
     """New values in the same memory; torch's version counters do not notice."""
     for name, tensor in inputs.tensors.items():
         held[name].data.copy_(tensor)
+
+
+def _share(one: Tensor, other: Tensor) -> bool:
+    return one.untyped_storage().data_ptr() == other.untyped_storage().data_ptr()
+
+
+def _equal(one: Tensor, other: Tensor) -> bool:
+    return torch.equal(bits(one.contiguous()), bits(other.contiguous()))
 
 
 def _here(outputs: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -9,8 +9,10 @@ from typing import Any
 import click
 
 from bitproof.harness import lanes
+from bitproof.harness.acceptance import page
 from bitproof.harness.acceptance import verdict as verdicts
 from bitproof.harness.acceptance.loading import digest_of
+from bitproof.harness.acceptance.narrowing import narrow
 from bitproof.harness.acceptance.problem import make_problem
 from bitproof.harness.acceptance.remote import Remote
 from bitproof.harness.acceptance.trials import TRIALS, Bench
@@ -18,6 +20,7 @@ from bitproof.harness.case import decode
 from bitproof.harness.errors import UsageError
 from bitproof.harness.outcomes import Outcome
 from bitproof.harness.references import Operands
+from bitproof.harness.report import files
 
 
 def run(
@@ -29,10 +32,14 @@ def run(
     replay: Path | None,
     lane: str | None,
     as_json: bool,
+    html: Path | None = None,
 ) -> int:
-    """Print the page of evidence, or all of it as JSON; 0 where the candidate is accepted, else 1."""
+    """Print the page of evidence, or all of it as JSON; 0 where the candidate is accepted, else 1.
+
+    `html` is where the page is written as well.
+    """
     if replay is not None:
-        if candidate is not None or reference is not None:
+        if candidate is not None or reference is not None or html is not None:
             raise UsageError("--replay names candidate and reference itself: give nothing else")
         return _replay(replay, lane)
     if candidate is None or reference is None:
@@ -42,12 +49,14 @@ def run(
     problem = make_problem(reference, here.device, operands=operands)
     remote = Remote(candidate, problem)
     try:
-        receipt = verdicts.make_receipt(candidate, reference, here.versions(), problem)
-        bench = Bench(problem=problem, remote=remote, lane=here)
+        bench = narrow(Bench(problem=problem, remote=remote, lane=here))
+        receipt = verdicts.make_receipt(candidate, reference, here.versions(), bench.problem)
         verdict = verdicts.judge(bench, minutes * 60, tuple(TRIALS), receipt)
     finally:
         remote.close()
     path = verdicts.save(verdict)
+    if html is not None:
+        files.save(html, page.render(verdict, path).encode())
     if as_json:
         click.echo(json.dumps(verdict.plain(), indent=1, default=str))
     else:

@@ -16,13 +16,17 @@ from hypothesis import settings
 from bitproof.harness import checks, exercised, lanes
 from bitproof.harness.case import Inputs
 from bitproof.harness.commands import captured
+from bitproof.harness.commands.report import describe_verdict
 from bitproof.harness.commands.screen import progress
 from bitproof.harness.commands.subject import exit_status
 from bitproof.harness.errors import EnvironmentUnfit, UsageError
 from bitproof.harness.lanes.base import Lane
 from bitproof.harness.outcomes import CheckResult, Outcome, conclude
-from bitproof.harness.report import compare, failure, records, summary
+from bitproof.harness.report import compare, failure, files, records, summary
+from bitproof.harness.report.markdown import render as render_markdown
+from bitproof.harness.report.markdown import tabulate
 from bitproof.harness.report.records import Captured
+from bitproof.harness.report.summary import Entry, Summary
 from bitproof.harness.search import falsify, journal, profiles
 from bitproof.harness.search.falsify import SearchResult
 from bitproof.harness.search.isolation import Careful
@@ -48,11 +52,12 @@ def run(
     fault: str | None,
     lane: str | None,
     specs: Sequence[str],
+    markdown: Path | None = None,
 ) -> int:
     """Print a line for each check of each kernel, and for each that fails its report and its record.
 
-    Without `kernels` all of `specs` are checked. The status says whether every kernel holds; with a planted
-    fault, whether the fault was caught.
+    Without `kernels` all of `specs` are checked. `markdown` is a file to which a table of the same is added.
+    The status says whether every kernel holds; with a planted fault, whether the fault was caught.
     """
     renamed = captured.parse_renames(renames)
     if renamed and tensors is None:
@@ -69,6 +74,10 @@ def run(
             "--outputs is for what a call gave whose inputs --tensors names: nothing is launched, so that "
             "no check is chosen and no fault planted"
         )
+    if outputs is not None and markdown is not None:
+        raise UsageError(
+            "--markdown tells of checks, and --outputs runs none: leave one of the two out"
+        )
     if not kernels and not specs:
         raise UsageError("name the kernels to check, or with --spec where to take all of them from")
     lanes.choose(lane)
@@ -77,6 +86,7 @@ def run(
         if given is not None and len(every) != 1:
             raise UsageError(f"{option} is for one kernel, and there are {len(every)}: name one")
     statuses = []
+    entries: list[Entry] = []
     for found in (with_fault(one, fault) for one in every):
         subject = found if runs is None else found.with_runs(runs)
         subject = subject if ranks is None else with_ranks(subject, parse_ranks(ranks))
@@ -91,9 +101,26 @@ def run(
             statuses.append(_judge_outputs(subject, outputs, inputs, renamed))
             continue
         statuses.append(
-            _run_one(subject, names, inputs, source, (max_examples, seconds, hang_limit))
+            _run_one(subject, names, inputs, source, (max_examples, seconds, hang_limit), entries)
         )
+    if markdown is not None:
+        _add_markdown(markdown, entries)
     return _worst(statuses)
+
+
+def _add_markdown(path: Path, entries: Sequence[Entry]) -> None:
+    """Add the verdict, the failures and the table of what was checked to a file, as for a job's summary."""
+    here = lanes.present()
+    told = Summary(
+        format=summary.FORMAT,
+        lane=here.name,
+        profile=profiles.default(),
+        seconds=round(sum(entry.seconds for entry in entries), 1),
+        versions=here.versions(),
+        entries=list(entries),
+    )
+    text = render_markdown(told, verdict=describe_verdict(entries), changes=None)
+    files.append(path, f"{text}\n{tabulate(entries)}".encode())
 
 
 def _judge_outputs(found: FoundSpec, path: Path, inputs: Inputs, renamed: Mapping[str, str]) -> int:
@@ -129,8 +156,12 @@ def _run_one(
     inputs: Inputs | None,
     source: Captured | None,
     limits: tuple[int | None, int | None, int | None],
+    entries: list[Entry],
 ) -> int:
-    """The checks of one kernel; `limits` are cases, seconds, and seconds until a case hung."""
+    """The checks of one kernel; `limits` are cases, seconds, and seconds until a case hung.
+
+    What each came to is added to `entries`.
+    """
     max_examples, seconds, hang_limit = limits
     here = lanes.present()
     for path in journal.bury_dead():
@@ -158,8 +189,10 @@ def _run_one(
             else:
                 result = _search(found, name, careful, max_examples, seconds)
             click.echo(_line(result))
+            report, record = "", None
             if result.findings is not None and result.inputs is not None:
-                _record(found, result, versions, source)
+                report, record = _record(found, result, versions, source)
+            entries.append(result.entry(report=report, record=record))
             results.append(result)
     finally:
         careful.close()
@@ -272,9 +305,11 @@ def _line(result: SearchResult) -> str:
 
 def _record(
     found: FoundSpec, result: SearchResult, versions: dict[str, str], source: Captured | None
-) -> None:
+) -> tuple[str, Path]:
     assert result.inputs is not None
     assert result.findings is not None
     failing = (found, result.check, result.inputs, result.findings, versions)
     path = records.save(*failing, captured=source)
-    click.echo(f"\n{failure.describe(*failing, path)}\nrecord    {path}\n")
+    report = failure.describe(*failing, path)
+    click.echo(f"\n{report}\nrecord    {path}\n")
+    return report, path

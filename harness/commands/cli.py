@@ -31,6 +31,13 @@ _fault = click.option("--fault", metavar="NAME", help="Plant this fault of the s
 _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 _kernels = click.argument("kernels", nargs=-1, metavar="[KERNEL]...")
 _file = click.Path(path_type=Path, dir_okay=False)
+_rename = click.option(
+    "--rename",
+    "renames",
+    multiple=True,
+    metavar="A=B",
+    help="A captured tensor called A is the spec's B.",
+)
 _count = click.IntRange(min=1)
 _hang_limit = click.option(
     "--hang-limit", type=_count, metavar="N", help="A case with no answer within N seconds hung."
@@ -122,18 +129,18 @@ def list_(kernels: tuple[str, ...], **options: Any) -> int:
     help="See instead whether each planted fault is caught by its check.",
 )
 @_add_capture_options("Check")
-@click.option(
-    "--rename",
-    "renames",
-    multiple=True,
-    metavar="A=B",
-    help="A captured tensor called A is the spec's B.",
-)
+@_rename
 @click.option(
     "--outputs",
     type=_file,
     metavar="FILE",
     help="Launch nothing: compare these captured outputs of that call (safetensors) with the oracle.",
+)
+@click.option(
+    "--markdown",
+    type=_file,
+    metavar="FILE",
+    help="Add the verdict and a table to this file, for a job's summary.",
 )
 @_kernels
 @_fault
@@ -195,6 +202,7 @@ def init(function: str, **options: Any) -> int:
 @click.option(
     "--replay", type=_file, metavar="FILE", help="Judge the case of a saved verdict again."
 )
+@click.option("--html", type=_file, metavar="FILE", help="Write a page (bitproof[report]).")
 @_lane
 @_json
 def accept(candidate: str | None, **options: Any) -> int:
@@ -218,8 +226,10 @@ def accept(candidate: str | None, **options: Any) -> int:
     "if that is built in or installed).",
 )
 @_hang_limit
+@_add_capture_options("In place of the recorded case, judge")
+@_rename
 def replay(file: Path, **options: Any) -> int:
-    """Run the failing case saved in FILE again."""
+    """Run the failing case saved in FILE again, or its check on tensors that were captured elsewhere."""
     from bitproof.harness.commands import replay
 
     return replay.run(file, **options)

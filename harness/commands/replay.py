@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -11,6 +13,7 @@ from bitproof.harness import checks, lanes
 from bitproof.harness.case import Inputs
 from bitproof.harness.commands import captured
 from bitproof.harness.commands.subject import exit_status
+from bitproof.harness.errors import UsageError
 from bitproof.harness.outcomes import CheckResult
 from bitproof.harness.report import failure, records
 from bitproof.harness.report.records import Record
@@ -19,14 +22,33 @@ from bitproof.harness.subjects.discovery import FoundSpec
 from bitproof.harness.subjects.planting import with_fault
 
 
-def run(file: Path, *, lane: str | None, spec: str | None, hang_limit: int | None) -> int:
-    """Print the report where the case still fails, or that it holds now; first whose code that runs."""
+def run(
+    file: Path,
+    *,
+    lane: str | None,
+    spec: str | None,
+    hang_limit: int | None,
+    tensors: Path | None = None,
+    params: str | None = None,
+    renames: Sequence[str] = (),
+) -> int:
+    """Print the report where the case still fails, or that it holds now; first whose code that runs.
+
+    With `tensors`, the record's check and its planted fault are run on those in place of its case, with the
+    parameters of its case where `params` gives no others. What fails there has a record of its own.
+    """
+    if tensors is None and (params is not None or renames):
+        raise UsageError(
+            "--params and --rename are for captured tensors: give --tensors FILE as well"
+        )
     record = records.load(file)
     lanes.choose(lane or record.lane or None)
     owner = records.owner_of(record, spec)
     if owner != records.OURS:
         click.echo(f"bitproof: replaying runs the code of {owner}", err=True)
     found = with_fault(records.find_subject(record, spec), record.fault)
+    if tensors is not None:
+        return _judge_captured(found, record, tensors, params, renames)
     inputs, findings, versions = _judge(found, record, file, hang_limit)
     changed = [
         f"{name} {record.versions[name]} then, {versions.get(name, 'absent')} now"
@@ -44,6 +66,35 @@ def run(file: Path, *, lane: str | None, spec: str | None, hang_limit: int | Non
     for change in changed:
         click.echo(f"changed   {change}")
     return exit_status([findings.outcome])
+
+
+def _judge_captured(
+    found: FoundSpec, record: Record, path: Path, params: str | None, renames: Sequence[str]
+) -> int:
+    """The record's check on captured tensors; the status says whether it holds."""
+    here = lanes.present()
+    plain = {**_params_of(record, found), **captured.object_of(params)}
+    renamed = captured.parse_renames(renames)
+    if not renamed and record.captured is not None:
+        renamed = captured.present_in(path, record.captured.renamed)
+    inputs, source = captured.load(path, found.spec, here.device, plain, renamed)
+    findings = checks.run(record.check, found.spec, inputs, here)
+    if findings.outcome.is_defect:
+        failing = (found, record.check, inputs, findings, here.versions())
+        saved = records.save(*failing, captured=source)
+        click.echo(f"{failure.describe(*failing, saved)}\nrecord    {saved}")
+    else:
+        reason = f": {findings.reason}" if findings.reason else ""
+        click.echo(f"{record.kernel}: {record.check} {findings.outcome}{reason} on {path}")
+    return exit_status([findings.outcome])
+
+
+def _params_of(record: Record, found: FoundSpec) -> dict[str, Any]:
+    """The parameters of a record's inputs, its launch among them."""
+    if record.captured is not None:
+        return record.captured.params
+    case = cases.decode(found.spec.case, record.case)
+    return {**case.params(), "launch": cases.encode(case.launch)}
 
 
 def _judge(

@@ -41,9 +41,12 @@ def draw_case(
     draw: Any,
     case: type[DeclaredCase],
     blocks: tuple[int, ...] = BLOCKS,
+    warm: bool = False,
     scale: Scale = Scale(),
 ) -> DeclaredCase:
     """A case of a contract that declares its inputs; `blocks` are tile sizes, the default first.
+
+    Where `warm`, it may be a later call of an object.
 
     Shrinks toward the smallest sizes, ordinary data of the first type, seed 0 and the first block.
     """
@@ -62,7 +65,7 @@ def draw_case(
     picks = {name: draw(_picks(one)) for name, one in declaration.of_kind(Index).items()}
     seed = draw(st.integers(0, 0xFFFF))
     strided, laid = bool(declaration.strided()), bool(declaration.layouts())
-    launch: Launch = draw(launches.launches(blocks, strided=strided, layouts=laid))
+    launch: Launch = draw(launches.launches(blocks, strided=strided, layouts=laid, warm=warm))
     made: Any = case  # whose fields no type checker sees
     drawn: DeclaredCase = made(
         **params, **parts, **sizes, **fills, **picks, seed=seed, launch=launch
@@ -70,9 +73,11 @@ def draw_case(
     return drawn
 
 
-def cases_of(case: type[DeclaredCase], blocks: tuple[int, ...] = BLOCKS) -> Any:
-    """What a spec's `cases` is: (scale) -> the strategy of such cases."""
-    return partial(draw_case, case, blocks)
+def cases_of(
+    case: type[DeclaredCase], blocks: tuple[int, ...] = BLOCKS, *, warm: bool = False
+) -> Any:
+    """What a spec's `cases` is: (scale) -> the strategy of such cases, of an object's calls where `warm`."""
+    return partial(draw_case, case, blocks, warm)
 
 
 @st.composite

@@ -2,6 +2,7 @@
 
 from bitproof.harness.references.bound import ReferenceBound, SampledBound, bound_on, make_bound
 from bitproof.harness.references.calling import Reference
+from bitproof.harness.references.launching import run_like
 from bitproof.harness.references.looseness import find_looseness
 from bitproof.harness.references.oracle import declared_types, make_oracle
 from bitproof.harness.references.sampling import Operands
@@ -16,4 +17,5 @@ __all__ = [
     "find_looseness",
     "make_bound",
     "make_oracle",
+    "run_like",
 ]

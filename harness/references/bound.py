@@ -93,7 +93,7 @@ class _Runs:
     found: list[Mapping[str, Array]] = field(default_factory=list)
 
     def of(self, output: str) -> Iterator[Array]:
-        """The samples of one output, one after another: the first is rounded to nearest."""
+        """The samples of one output, one after another: the first three are rounded to nearest."""
         for number in range(self.bound.samples):
             if number == len(self.found):
                 self.found.append(self._run(number))
@@ -105,8 +105,8 @@ class _Runs:
             yield self.found[number][output]
 
     def _run(self, number: int) -> Mapping[str, Array]:
-        arithmetic: Nearest | Sampled = Nearest()
-        if number:
+        arithmetic: Nearest | Sampled = Nearest(fused=(None, 0, 1)[number] if number < 3 else None)
+        if number > 2:
             device = next(iter(self.tensors.values())).device if self.tensors else "cpu"
             generator = torch.Generator(device=device)
             generator.manual_seed(_seed(self.tensors) + number)
@@ -252,20 +252,21 @@ class _Gathered:
 def make_bound(
     function: Callable[..., Any] | Reference,
     *,
-    samples: int = 16,
+    samples: int = 18,
     slack: float = 4.0,
     operands: Operands = "declared",
 ) -> ReferenceBound:
     """The bound of every output that a torch reference has, from Monte Carlo arithmetic.
 
-    The reference runs `samples` times in the precision that it declares: once with each result rounded to
-    nearest, then with each rounded at random (`harness.references.sampling` says what a sample models),
-    from seeds that are a function of the inputs. The error of each row, in norm over the last axis, may be
-    `slack` times the largest of the samples', before their last rounding, plus half a unit of the output's
-    type and four roundings in fp32. An element alone may have twice the slack times its own largest: with a
-    slack of 4 that is some 14 standard deviations. Gradients cancel: their rows and elements may also lose
-    what all of them lose in the root mean square. `operands` says what products of matrices may read, where
-    it is less than the reference declares: "tf32", "bf16" or "fp16".
+    The reference runs `samples` times in the precision that it declares: three times with each result rounded
+    to nearest, in two of which products of fp32 are fused with sums, then with each rounded at random from
+    seeds that are a function of the inputs (`harness.references.sampling` says what a sample models). The
+    error of each row, in norm over the last axis, may be `slack` times the largest of the samples', before
+    their last rounding, plus half a unit of the output's type and four roundings in fp32. An element alone
+    may have twice the slack times its own largest: with a slack of 4 that is some 14 standard deviations.
+    Gradients cancel: their rows and elements may also lose what all of them lose in the root mean square.
+    `operands` says what products of matrices may read, where it is less than the reference declares: "tf32",
+    "bf16" or "fp16".
 
     Raises SpecError for fewer than two samples or a slack below 1.
     """

@@ -52,7 +52,7 @@ def evaluate(
     """
     mode = Interposition(arithmetic)
     lifted = {name: mode.lift(tensor) for name, tensor in tensors.items()}
-    weights = {name: lifted.get(name, tensor) for name, tensor in _held_by(reference.function)}
+    weights = {name: lifted.get(name, tensor) for name, tensor in held_by(reference.function)}
     weights = {name: mode.lift(tensor) for name, tensor in weights.items()}
     for name in reference.gradients.values():
         if name not in lifted:
@@ -61,8 +61,8 @@ def evaluate(
     asked = torch.enable_grad() if reference.gradients else torch.no_grad()
     try:
         with _as_written(), asked, mode:
-            outputs = _name(reference, _call(reference, weights, {**params, **lifted}))
-            gradients = _differentiate(reference, outputs, lifted) if reference.gradients else {}
+            outputs = name_outputs(reference, call(reference, weights, {**params, **lifted}))
+            gradients = differentiate(reference, outputs, lifted) if reference.gradients else {}
             return {name: tensor.detach() for name, tensor in (outputs | gradients).items()}
     except SpecError:
         raise
@@ -97,14 +97,15 @@ def _half_attention() -> Iterator[None]:
         flags.allow_fp16_bf16_reduction_math_sdp(earlier)
 
 
-def _held_by(function: Callable[..., Any]) -> list[tuple[str, Tensor]]:
+def held_by(function: Callable[..., Any]) -> list[tuple[str, Tensor]]:
     """The parameters and buffers of a module by name."""
     if not isinstance(function, nn.Module):
         return []
     return [*function.named_parameters(), *function.named_buffers()]
 
 
-def _call(reference: Reference, weights: Tensors, values: Mapping[str, Any]) -> Any:
+def call(reference: Reference, weights: Tensors, values: Mapping[str, Any]) -> Any:
+    """What it returns of the values that it takes, a module with those weights; SpecError for one too few."""
     function = reference.function
     if not isinstance(function, nn.Module):
         return function(**_select(reference, function, values))
@@ -130,7 +131,8 @@ def _select(
     return {one.name: values[one.name] for one in parameters if one.name in values}
 
 
-def _name(reference: Reference, returned: Any) -> dict[str, Tensor]:
+def name_outputs(reference: Reference, returned: Any) -> dict[str, Tensor]:
+    """What it returned by name; SpecError for another number of parts, and for what is no tensor."""
     if isinstance(returned, Mapping):
         named = dict(returned)
     else:
@@ -149,7 +151,7 @@ def _name(reference: Reference, returned: Any) -> dict[str, Tensor]:
     return named
 
 
-def _differentiate(
+def differentiate(
     reference: Reference, outputs: Mapping[str, Tensor], lifted: Tensors
 ) -> dict[str, Tensor]:
     """The gradients by output; those of inputs that no output depends on are 0."""

@@ -357,7 +357,9 @@ def _moves(func: Any) -> bool:
 
 
 def _of_one_type(func: Any, args: Any, kwargs: Any, declared: list[Declared]) -> bool:
-    return len({t.dtype for t in declared} | ({_dtype_in(func, args, kwargs)} - {None})) == 1
+    """Whether all its floating tensors, at least one, and what it makes of them have one type."""
+    types = {tensor.dtype for tensor in declared}
+    return len(types) == 1 and _dtype_in(func, args, kwargs) in (None, *types)
 
 
 def _dtype_in(func: Any, args: Any, kwargs: Any) -> torch.dtype | None:

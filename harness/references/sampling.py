@@ -9,6 +9,7 @@ The model is that of a right kernel, which need not be the reference's own seque
   and Stability of Numerical Algorithms, chapters 3 and 4, with independent roundings);
 * functions that cards approximate are right to two units of fp32, and the argument of an exponential or a
   logarithm has been rounded once in fp32, because kernels multiply it by log2(e) first;
+* a product of fp32 may be fused with the sum that follows, and is then not rounded;
 * a softmax or a normalisation is the sequence of operations that torch decomposes it into.
 
 Where products of matrices read narrower operands than are declared, as tensor cores do, those are rounded on
@@ -18,9 +19,10 @@ their way in.
 from __future__ import annotations
 
 import functools
+import itertools
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import torch
@@ -97,17 +99,24 @@ class Nearest:
     """The declared precision with every result rounded to nearest: errors that all elements have alike.
 
     Independent roundings average out over a sum. Those of equal numbers do not, and inputs of which many are
-    equal are inputs too.
+    equal are inputs too. Where `fused` is 0 or 1, every second product of fp32, from the first or from the
+    second, is not rounded, as where a compiler makes it one instruction with the sum that follows: in
+    a·b - c·d one product is fused and the other is rounded, so that their errors do not cancel.
     """
 
+    fused: int | None = None
     rounds: bool = True
+    _products: Iterator[int] = field(default_factory=itertools.count)
 
     def begin(self, func: Any, args: Any, kwargs: Any, dtype: torch.dtype) -> tuple[Any, None]:
         """The arguments as they are."""
         return args, None
 
     def finish(self, func: Any, noted: Any, result: Tensor, dtype: torch.dtype) -> Tensor:
-        """The nearest number of the declared type."""
+        """The nearest number of the declared type, or the result itself of a product that is fused."""
+        product = self.fused is not None and name_of(func) == "mul" and dtype == torch.float32
+        if product and next(self._products) % 2 == self.fused:
+            return result.clone()
         return _by_parts(result, dtype, round_nearest)
 
     def decomposition(self, func: Any) -> Callable[..., Any] | None:

@@ -43,6 +43,20 @@ def _lines(told: Summary, verdict: str, changes: Sequence[Change] | None) -> Ite
             yield f"* {escape(f'{entry.kernel} {entry.check}: {summary.missing(entry)}')}"
 
 
+def tabulate(entries: Sequence[Entry]) -> str:
+    """A table with a row for each check of each kernel, ending in a newline."""
+    rows: list[tuple[str, ...]] = [
+        ("kernel", "check", "outcome", "examples", "worst of its bound", "seconds"),
+        ("---", "---", "---", "---:", "---:", "---:"),
+    ]
+    for entry in entries:
+        worst = entry.measures.get("worst", 0.0)
+        told = "inf" if worst is None else f"{worst:.3g}" if worst else ""
+        named = (escape(text) for text in (entry.kernel, entry.check, entry.outcome))
+        rows.append((*named, str(entry.examples), told, f"{entry.seconds:.1f}"))
+    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
+
+
 def _fenced(entry: Entry) -> Iterator[str]:
     """The report in a fence longer than any in it."""
     longest = max((len(run) for run in re.findall(r"`+", entry.report)), default=0)

@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from bitproof.harness import exercised
 from bitproof.harness.errors import EnvironmentUnfit, UsageError
@@ -132,12 +132,11 @@ def _read(folders: Sequence[Path], pattern: str, kind: type[T]) -> Iterator[T]:
                 continue
 
 
-def render(told: Summary, *, verdict: str, changes: Sequence[Change] | None, beside: Beside) -> str:
-    """The page; `changes` is None where no earlier run was named.
+def open_template(path: Path) -> Any:
+    """The template in a file, which escapes whatever it shows.
 
-    EnvironmentUnfit, with the remedy, where what draws it is not installed.
+    EnvironmentUnfit, with the remedy, where jinja2 is not installed.
     """
-    plots.require()
     try:
         import jinja2
     except ImportError as error:
@@ -145,9 +144,19 @@ def render(told: Summary, *, verdict: str, changes: Sequence[Change] | None, bes
     environment = jinja2.Environment(
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
+    return environment.from_string(path.read_text(encoding="utf-8"))
+
+
+def render(told: Summary, *, verdict: str, changes: Sequence[Change] | None, beside: Beside) -> str:
+    """The page; `changes` is None where no earlier run was named.
+
+    EnvironmentUnfit, with the remedy, where what draws it is not installed.
+    """
+    plots.require()
+    template = open_template(_TEMPLATE)
     judged = [entry for entry in told.entries if not entry.check.startswith(_LOWERING)]
     read = [entry for entry in told.entries if entry.check.startswith(_LOWERING)]
-    return environment.from_string(_TEMPLATE.read_text(encoding="utf-8")).render(
+    page: str = template.render(
         told=told,
         verdict=verdict,
         held=not any(entry.outcome in DEFECTS for entry in told.entries),
@@ -178,6 +187,7 @@ def render(told: Summary, *, verdict: str, changes: Sequence[Change] | None, bes
         times=plots.draw_bars(_times(told.entries), "seconds"),
         number=_number,
     )
+    return page
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,15 +16,24 @@ _CONFIGURATIONS = ((4, 2, 0), (1, 1, 1), (8, 3, 2), (2, 4, 0))
 # Numbers of layouts, dense ones twice as often as all others together.
 _LAYOUTS = (*(0,) * 64, *range(1, 33))
 
+# Calls of an object before the one that is judged.
+_WARM = (0, 1, 3)
+
 
 @cache
 @st.composite
 def launches(
-    draw: Any, blocks: tuple[int, ...], *, strided: bool = False, layouts: bool = False
+    draw: Any,
+    blocks: tuple[int, ...],
+    *,
+    strided: bool = False,
+    layouts: bool = False,
+    warm: bool = False,
 ) -> Launch:
     """A `Launch` with one of `blocks` (the first is the default), aligned or not, rows padded or not.
 
-    With `layouts`, one in three lays tensors as their spec allows.
+    With `layouts`, one in three lays tensors as their spec allows. With `warm`, two in three are not the
+    first call of an object.
 
     Shrinks toward four warps, the first block, aligned and dense tensors.
     """
@@ -36,6 +45,8 @@ def launches(
         misalign=draw(st.sampled_from((0, 0, 1, 3))),
         row_padding=draw(st.sampled_from((0, 0, 5, 16))) if strided else 0,
         layout=draw(st.sampled_from(_LAYOUTS)) if layouts else 0,
+        warm=draw(st.sampled_from(_WARM)) if warm else 0,
+        reuse=draw(st.booleans()) if warm else False,
     )
 
 
@@ -46,4 +57,6 @@ def features(launch: Launch) -> list[str]:
         covered.append("misaligned")
     if launch.row_padding:
         covered.append("strided")
+    if launch.warm:
+        covered.append("warm calls in the same storage" if launch.reuse else "warm calls")
     return covered

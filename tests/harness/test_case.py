@@ -81,7 +81,7 @@ def test_a_damaged_case_names_the_field(change: dict[str, Any], message: str) ->
 
 
 def test_a_record_from_before_layouts_still_replays() -> None:
-    """Its launch has the dense layout; what every record has told since the first must be there."""
+    """Its launch has the dense layout and is a first call; what all records told must be there."""
     path = Path(__file__).parent / "record_without_layout.json"
     plain = json.loads(path.read_text(encoding="utf-8"))["case"]
     assert "layout" not in plain["launch"]

@@ -53,6 +53,23 @@ def test_a_spec_takes_from_its_contract_what_it_leaves_out() -> None:
     assert spec.refusals == ()
 
 
+def test_a_contract_says_how_its_inputs_may_lie_together_and_how_large_they_may_be() -> None:
+    """Storages that are shared and 32-bit offsets concern whoever computes it."""
+    inputs = {"x": Tensor("rows", "n"), "y": Tensor("rows", "n")}
+    contract = dataclasses.replace(
+        DOUBLE,
+        inputs=inputs,
+        shared={("x", "y"): ("side by side", "one tensor")},
+        vast=frozenset({"x"}),
+    )
+    spec = KernelSpec(contract=contract, run=_doubled)
+    assert find_mistakes(spec, CHECKS) == ()
+    assert spec.shared == {("x", "y"): ("side by side", "one tensor")}
+    assert spec.vast == {"x"}
+    assert KernelSpec(contract=DOUBLE, run=_doubled).shared == {}
+    assert KernelSpec(contract=contract, run=_doubled, vast=frozenset()).vast == frozenset()
+
+
 def test_what_a_spec_says_goes_before_its_contract() -> None:
     """Also where it says that there is nothing, and in a copy."""
     spec = KernelSpec(contract=DOUBLE, run=_doubled, name="mine", invariances=())

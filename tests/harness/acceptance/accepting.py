@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from bitproof.harness import lanes
+from bitproof.harness.acceptance.narrowing import narrow
 from bitproof.harness.acceptance.problem import make_problem
 from bitproof.harness.acceptance.remote import Remote
 from bitproof.harness.acceptance.trials import TRIALS, Bench, Evidence
@@ -42,7 +43,7 @@ def bench_of(candidate: str, reference: str) -> Iterator[Bench]:
     remote = Remote(process.candidate, problem, process)
     process.setup = str(remote.setup)
     try:
-        yield Bench(problem=problem, remote=remote, lane=lane)
+        yield narrow(Bench(problem=problem, remote=remote, lane=lane))
     finally:
         remote.close()
 

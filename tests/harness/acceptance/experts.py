@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 import triton
 import triton.language as tl
+from torch import nn
 
 
 def reference(x: torch.Tensor, w: torch.Tensor, expert: torch.Tensor) -> torch.Tensor:
@@ -37,6 +38,8 @@ def _rows(x, w, expert, y, K, N, HALF: tl.constexpr, SWAPPED: tl.constexpr):
 def _launch(
     x: torch.Tensor, w: torch.Tensor, expert: torch.Tensor, half: bool, swapped: bool
 ) -> torch.Tensor:
+    if w.shape[2] > 16:
+        raise ValueError("w must have 16 columns at most")
     x, w, expert = (one.contiguous() for one in (x, w, expert))
     y = torch.empty((x.shape[0], w.shape[2]), dtype=x.dtype, device=x.device)
     _rows[(len(x),)](x, w, expert, y, x.shape[1], w.shape[2], HALF=half, SWAPPED=swapped)
@@ -56,3 +59,31 @@ def half(x: torch.Tensor, w: torch.Tensor, expert: torch.Tensor) -> torch.Tensor
 def swapped(x: torch.Tensor, w: torch.Tensor, expert: torch.Tensor) -> torch.Tensor:
     """The rows of two experts exchanged."""
     return _launch(x, w, expert, False, True)
+
+
+class Model(nn.Module):
+    """The reference as a model."""
+
+    def forward(self, x: torch.Tensor, w: torch.Tensor, expert: torch.Tensor) -> torch.Tensor:
+        return reference(x, w, expert)
+
+
+class ModelNew(nn.Module):
+    """Right."""
+
+    def forward(self, x: torch.Tensor, w: torch.Tensor, expert: torch.Tensor) -> torch.Tensor:
+        return right(x, w, expert)
+
+
+class Swapped(nn.Module):
+    """The rows of two experts exchanged."""
+
+    def forward(self, x: torch.Tensor, w: torch.Tensor, expert: torch.Tensor) -> torch.Tensor:
+        return swapped(x, w, expert)
+
+
+class HalfSums(nn.Module):
+    """Sums in bf16."""
+
+    def forward(self, x: torch.Tensor, w: torch.Tensor, expert: torch.Tensor) -> torch.Tensor:
+        return half(x, w, expert)

@@ -49,6 +49,8 @@ def _solve(k, v, beta, out, n, D: tl.constexpr, M, ORDER: tl.constexpr):
 
 
 def _launch(k: torch.Tensor, v: torch.Tensor, beta: torch.Tensor, order: int) -> torch.Tensor:
+    if len(k) > 16 or k.shape[1] > 32 or v.shape[1] > 16:
+        raise ValueError("at most 16 rows, 32 channels of k and 16 of v")
     k, v, beta = (one.contiguous() for one in (k, v, beta))
     out = torch.empty_like(v)
     _solve[(1,)](k, v, beta, out, len(k), k.shape[1], v.shape[1], order)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bitproof.harness.acceptance import remote
+from bitproof.harness.acceptance import page, remote
 from bitproof.harness.acceptance.trials import TRIALS, Evidence
 from bitproof.harness.acceptance.verdict import Verdict
 from bitproof.harness.commands import accept
@@ -68,6 +68,38 @@ def test_a_rejection_is_one_page_with_a_replay(bitproof: Bitproof) -> None:
     again = bitproof("accept", "--replay", replay)
     assert again.exit_code == 1
     assert "failed" in again.stdout
+
+
+@pytest.mark.usefixtures("here")
+def test_a_verdict_is_a_page_that_needs_nothing_else(bitproof: Bitproof, tmp_path: Path) -> None:
+    """The verdict, each trial, what is wrong, the receipt; names of files are escaped."""
+    candidate = tmp_path / "<b>.py"
+    candidate.write_text(CANDIDATE.read_text())
+    page = tmp_path / "page.html"
+    asked = (f"{candidate}:Half", "--reference", str(REFERENCE), "--minutes", "0.4")
+    result = bitproof("accept", *asked, "--html", str(page))
+    assert result.exit_code == 1
+    text = page.read_text()
+    assert '<h1 class="rejected">rejected</h1>' in text
+    assert "&lt;b&gt;.py:Half" in text
+    assert "<b>" not in text
+    assert "agreement: failed</h2>" in text
+    assert "bitproof accept --replay" in text
+    assert "candidate sha256" in text
+    assert "http" not in text.replace("http-equiv", "")
+
+
+def test_a_page_of_an_accepted_candidate_shows_error_by_magnitude() -> None:
+    """A row for each input that was scaled; trials that were not tried are named."""
+    ratios = {"x": {"0": 0.5, "12": 0.25}}
+    scaled = Evidence(
+        trial="scalings", outcome=Outcome.PASSED, sentence="<inside>", facts={"ratios": ratios}
+    )
+    receipt = {"candidate": "a.py", "reference": "b.py", "sizes": {"n": 3}}
+    text = page.render(Verdict(evidence=(scaled,), receipt=receipt), None)
+    assert '<td class="n">0.5</td>' in text
+    assert "&lt;inside&gt;" in text
+    assert text.count("not tried") == len(TRIALS) - 1
 
 
 @pytest.mark.usefixtures("here")

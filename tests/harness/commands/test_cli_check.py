@@ -97,6 +97,25 @@ SPECS = (variant(name="related", invariances=(same, never)),)
 """
 
 
+def test_check_adds_its_table_to_a_jobs_summary(bitproof: Bitproof, tmp_path: Path) -> None:
+    """Behind what the file holds: the verdict, each failure with its replay, a row for each check."""
+    file = tmp_path / "summary.md"
+    file.write_text("before\n")
+    options = ("--spec", PAIR, "--fault", "scales the sum", *FEW, "--check", "agreement")
+    result = bitproof("check", "scale_add", *options, "--check", "memory", "--markdown", str(file))
+    assert result.exit_code == 0
+    lines = file.read_text().splitlines()
+    assert lines[0] == "before"
+    assert lines[1] == "## bitproof fell short: 1 passed, 1 failed"
+    assert any(line.startswith("replay    bitproof replay ") for line in lines)
+    header, _, *rows = lines[-4:]
+    assert header == "| kernel | check | outcome | examples | worst of its bound | seconds |"
+    assert [row.split(" | ")[:3] for row in rows] == [
+        ["| scale\\_add", "agreement", "failed"],
+        ["| scale\\_add", "memory", "passed"],
+    ]
+
+
 def test_check_of_captured_tensors_judges_them_alone(bitproof: Bitproof, tmp_path: Path) -> None:
     """One example a check; a failing one is recorded with its file and replays from it."""
     file = tmp_path / "layer.safetensors"

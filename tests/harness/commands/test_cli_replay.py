@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from safetensors.torch import save_file
 
 from tests.harness.command_line import PAIR, Bitproof, record_of, refused
 
@@ -110,3 +112,25 @@ def test_a_record_that_asks_for_too_much_memory_is_one_sentence(
     assert re.search(
         r"agreement out of resources: x would span 1?\d{11,} bytes of memory, the most", line
     )
+
+
+def test_a_records_check_is_run_on_captured_tensors(bitproof: Bitproof, tmp_path: Path) -> None:
+    """With its planted fault: they fail as its case did, and their own record replays alone."""
+    options = ("--spec", PAIR, "--fault", "scales the sum", "--check", "agreement")
+    path = record_of(bitproof("check", "scale_add", *options))
+    file = tmp_path / "layer.safetensors"
+    save_file({"a": torch.ones(70), "z": torch.ones(70)}, file)
+    asked = ("--spec", PAIR, "--tensors", str(file), "--rename", "a=x")
+    result = bitproof("replay", path, *asked)
+    assert result.exit_code == 1
+    assert "captured tensors: x (70,), z (70,)" in result.stdout
+    own = result.stdout.splitlines()[-1].removeprefix("record    ")
+    assert own != path
+    again = bitproof("replay", own, "--spec", PAIR)
+    assert again.exit_code == 1
+    plain = json.loads(Path(path).read_text())
+    Path(path).write_text(json.dumps({**plain, "fault": None}))
+    held = bitproof("replay", path, *asked)
+    assert held.exit_code == 0
+    assert held.stdout.splitlines()[-1] == f"scale_add: agreement passed on {file}"
+    refused(bitproof("replay", path, "--spec", PAIR, "--rename", "a=x"), "give --tensors FILE")

@@ -1,0 +1,1 @@
+"""Kernels of public packages, each held to a contract in a few lines."""
