@@ -26,8 +26,8 @@ class Session:
     `target` is that whose tensor cores multiply, `asking` says whether its compiler is asked by which
     instruction where that decides bits, `products` keeps for each (file, line) of a product how its
     instruction is known.
-    `vast` is how many elements here stand for 2^31 and more, or None where no tensor is so large; `small` says
-    whether an address lies in an input that never is.
+    `vast` is how many elements here stand for 2^31 and more, or None where no tensor is so large; `small`
+    says whether an address lies in an input that never is.
     """
 
     order: Any = None
