@@ -111,8 +111,9 @@ class SearchResult:
     @property
     def holds(self) -> bool:
         """Whether nothing is missing but what the spec leaves out: an author's first run is no failure."""
+        lacking = self.undemonstrated != "" and self.undemonstrated == self.unproven
         return self.outcome is Outcome.PASSED or (
-            self.undemonstrated != "" and self.undemonstrated == self.unproven
+            self.outcome is Outcome.NOT_DEMONSTRATED and lacking
         )
 
     def count(self, case: Case, features: Iterable[str], findings: CheckResult) -> None:
