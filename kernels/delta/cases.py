@@ -41,7 +41,7 @@ Erase = Literal["usual", "sparse", "doubled", "zero"]
 
 @dataclass(frozen=True, kw_only=True)
 class DeltaCase:
-    """One call: the sequences' tokens one after another, then `slack` rows that are nobody's.
+    """One call: the sequences' tokens one after another, then `slack` rows that belong to no sequence.
 
     kind       gdn2 (vector gates b and w) or kda (one number beta for each token and value head)
     garbage    the fp32 pattern that slack rows hold in every tensor

@@ -128,7 +128,7 @@ STORES: Options = {
     **_launch("block", 64, 256, 1024),
     **_holds("k", "NaN", torch.isnan),
     **_holds("v", "infinity", torch.isinf),
-    **_holds("indices", "nobody's slot", lambda index: index < 0),
+    **_holds("indices", "a token without a slot", lambda index: index < 0),
     **_field("tokens", 0),
     **_field("heads", 1, 64),
     **_field("dim", 256),
