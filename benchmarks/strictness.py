@@ -92,7 +92,7 @@ def left_out(parts: tuple[str, ...]) -> Iterator[None]:
         return np.zeros(shape, dtype)
 
     made: dict[str, list[Any]] = {
-        FAR: [mock.patch.object(falsify, "_find_far_cases", nothing)],
+        FAR: [mock.patch.object(falsify, "_find_further_cases", nothing)],
         COMPILING: [mock.patch.object(agreement, "find_refusal", return_value="")],
         COVERAGE: [mock.patch.object(passages, "noting", contextlib.nullcontext)],
         ORDERS: [mock.patch.object(reproducibility, "adds_in_another_order", return_value=False)],

@@ -142,7 +142,7 @@ def _only(x: Estimate, mask: Array) -> Estimate:
 
 
 def _add_columns(terms: Estimate, buffer: torch.Tensor, owned: Array) -> Estimate:
-    """`buffer` plus the sums over columns; exact where a row is nobody's."""
+    """`buffer` plus the sums over columns; exact for a row that belongs to no group."""
     start = exactly(to_numpy(buffer).astype(np.float64))
     summed = total(terms, 1, start)
     parts = (np.where(owned, part, start.value) for part in (summed.value, summed.low, summed.high))

@@ -19,9 +19,9 @@ from bitproof.harness import exercised, lanes, layouts
 from bitproof.harness.case import Inputs
 from bitproof.harness.checks.declaration import Check
 from bitproof.harness.errors import UsageError
-from bitproof.harness.randomness import from_the_start
 from bitproof.harness.lanes.base import Lane, LaunchFailed
 from bitproof.harness.outcomes import CheckResult, Outcome, classify
+from bitproof.harness.randomness import from_the_start
 from bitproof.harness.report.measured import measuring
 from bitproof.harness.spec import KernelSpec
 from bitproof.harness.vocabulary import CHECKS

@@ -129,6 +129,7 @@ CHECK = Check(
     judge=check,
     launches=lambda spec: 1,
     far=True,
+    laid=True,
     tuned=True,
     idle=lambda counts: "no kernel was launched",
 )

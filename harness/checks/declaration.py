@@ -33,6 +33,7 @@ class Check:
     lacking  why a lane on the CPU cannot run it, such as "has no graphs"; "" where it can
     far      whether a search also judges what is hardly ever drawn: the spec's corners, the cases of its
              refusals, and one whose last row's offset needs more than 32 bits
+    laid     whether a search also judges cases that show each layout which the spec allows
     tuned    whether a search also judges cases in each autotune configuration that none of its own met
     wanted   what a search has to have seen for its passing to mean something: names of counts in the
              findings, each with a way to tell whether inputs would show it
@@ -45,6 +46,7 @@ class Check:
     applies: Callable[[KernelSpec], bool] = _always
     lacking: str = ""
     far: bool = False
+    laid: bool = False
     tuned: bool = False
     wanted: Callable[[KernelSpec], Mapping[str, Shows]] = _nothing
     idle: Callable[[Collection[str]], str] = lambda counts: "nothing that it counts was seen"

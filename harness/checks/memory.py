@@ -79,4 +79,4 @@ def _unwritten_outputs(first: Launched, second: Launched) -> list[Finding]:
     return found
 
 
-CHECK = Check(name="memory", judge=check, launches=lambda spec: 2)
+CHECK = Check(name="memory", judge=check, launches=lambda spec: 2, laid=True)

@@ -82,7 +82,7 @@ def cases_of(
 
 @st.composite
 def _extent(draw: Any, size: Size, cap: int) -> int:
-    """A size in its range: few, next to a power of two, or any; the least of all one time in twelve."""
+    """A size in its range: few, next to a power of two, or any; either end one time in thirteen."""
     assert size.least is not None
     assert size.most is not None
     step = size.multiple
@@ -93,8 +93,9 @@ def _extent(draw: Any, size: Size, cap: int) -> int:
     anything = draw(st.integers(first, top))
     few = draw(st.integers(first, min(max(first, _SMALL * step), top)))
     edge = draw(st.sampled_from(edges)) if edges else few
-    drawn = draw(st.sampled_from(("any",) * 3 + ("few",) * 4 + ("edge",) * 4 + ("least",)))
-    drawn = {"any": anything, "few": few, "edge": edge, "least": size.least}[drawn]
+    often = ("any",) * 3 + ("few",) * 4 + ("edge",) * 4
+    drawn = draw(st.sampled_from((*often, "least", "most")))
+    drawn = {"any": anything, "few": few, "edge": edge, "least": size.least, "most": top}[drawn]
     return int(min(-(-drawn // step) * step, top))
 
 

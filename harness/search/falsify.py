@@ -19,6 +19,7 @@ from hypothesis.errors import FlakyFailure, HypothesisException
 from bitproof.harness import case as cases
 from bitproof.harness import checks
 from bitproof.harness.case import Case, Inputs, Scale, build, features_of
+from bitproof.harness.checks.declaration import Check
 from bitproof.harness.errors import SpecError, one_line
 from bitproof.harness.lanes.base import Lane
 from bitproof.harness.outcomes import TRIED, CheckResult, Finding, Outcome
@@ -110,8 +111,9 @@ class SearchResult:
     @property
     def holds(self) -> bool:
         """Whether nothing is missing but what the spec leaves out: an author's first run is no failure."""
+        lacking = self.undemonstrated != "" and self.undemonstrated == self.unproven
         return self.outcome is Outcome.PASSED or (
-            self.undemonstrated != "" and self.undemonstrated == self.unproven
+            self.outcome is Outcome.NOT_DEMONSTRATED and lacking
         )
 
     def count(self, case: Case, features: Iterable[str], findings: CheckResult) -> None:
@@ -347,9 +349,8 @@ def search(
 
     try:
         look(max_examples, identity)
-        if checks.find(check).far:
-            for case in _find_far_cases(spec):
-                judge_undrawn(case)
+        for case in _find_further_cases(spec, checks.find(check)):
+            judge_undrawn(case)
         if checks.find(check).tuned:
             for case in find_missing_cases(result.configurations, list(passed)):
                 judge_undrawn(case)
@@ -371,15 +372,20 @@ def search(
     return result
 
 
-def _find_far_cases(spec: KernelSpec) -> Iterator[Case]:
-    """The spec's corners, its refusals' cases, some for layouts it allows, and one with rows far apart."""
-    cases = list(spec.corners)
-    cases += [refusal.case for refusal in spec.refusals if refusal.case not in cases]
-    yield from (case for place, case in enumerate(cases) if case not in cases[:place])
-    if spec.strided or spec.layouts or spec.shared:
+def _find_further_cases(spec: KernelSpec, check: Check) -> Iterator[Case]:
+    """What a check judges beside drawn cases.
+
+    The spec's corners, its refusals' cases and one with rows far apart; some for layouts that it allows.
+    """
+    if check.far:
+        cases = list(spec.corners)
+        cases += [refusal.case for refusal in spec.refusals if refusal.case not in cases]
+        yield from (case for place, case in enumerate(cases) if case not in cases[:place])
+    if (check.laid and (spec.layouts or spec.shared)) or (check.far and spec.strided):
         found = draw_cases(spec, _FAR_AMONG)
-        yield from find_laid_cases(spec, found)
-        far = find_far_case(spec, found)
+        if check.laid:
+            yield from find_laid_cases(spec, found)
+        far = find_far_case(spec, found) if check.far else None
         if far is not None:
             yield far
 

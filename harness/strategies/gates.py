@@ -93,8 +93,16 @@ class Gates:
         """The bound as a number, exact in fp32."""
         return floats.number(self.bound)
 
-    def build(self, positions: Tensor, heads: int, width: int, dtype: Dtype) -> dict[str, Tensor]:
-        """g [T, heads, width], in fp32 or, for a raw gate, in `dtype`; and a raw gate's parameters.
+    def build(
+        self,
+        positions: Tensor,
+        heads: int,
+        width: int,
+        dtype: Dtype,
+        *,
+        decay: Dtype | None = None,
+    ) -> dict[str, Tensor]:
+        """g [T, heads, width] and a raw gate's parameters; g in `decay`, else fp32 or, raw, `dtype`.
 
         These are dt_bias [heads, width] and A_log [heads], where not absent: both fp32, different in each
         head. `positions` [T] is each row's place in its sequence.
@@ -105,12 +113,12 @@ class Gates:
             rows.shape
         )
         if self.gate == "log":
-            return {"g": generators.words_to_fp32(self._fill(words, rows, self._decays(words)))}
+            return {"g": encode(self._fill(words, rows, self._decays(words)), decay or "fp32")}
         normal = _words(
             generators.normal(generators.hash_words(self._salt_seed(1), 0, rows.numel(), device))
         )
         raw = self._fill(words, rows, normal.reshape(rows.shape))
-        built = {"g": encode(raw, dtype)}
+        built = {"g": encode(raw, decay or dtype)}
         if self.biased:
             built["dt_bias"] = self._biases(heads, width, device)
         if self.rate != "absent":

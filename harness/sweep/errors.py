@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from bitproof.harness.data import bits
+from bitproof.harness.bits import bits
 
 SIDES = ("away", "toward")
 CLASSES = ("normal", "subnormal")

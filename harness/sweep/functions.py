@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from bitproof.harness.data import hash_words, words_to_fp32
+from bitproof.harness.generators import hash_words, words_to_fp32
 from bitproof.harness.lanes.base import Lane, LaunchFailed
 from bitproof.harness.spec import KernelSpec, Params, Tensors
 from bitproof.harness.sweep.errors import Errors, Tally

@@ -68,7 +68,9 @@ class Options:
         """The options of a case's parameters, its policy by name or as a `Precision`."""
         names = ("scale", "gate", "lower_bound", "normalise", "state_v_first")
         return Options(
-            **{name: params[name] for name in names}, precision=find_policy(params["precision"])
+            **{name: params[name] for name in names},
+            precision=find_policy(params["precision"]),
+            bounded=params.get("bounded", False),
         )
 
     @property

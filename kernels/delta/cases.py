@@ -41,12 +41,14 @@ Erase = Literal["usual", "sparse", "doubled", "zero"]
 
 @dataclass(frozen=True, kw_only=True)
 class DeltaCase:
-    """One call: the sequences' tokens one after another, then `slack` rows that are nobody's.
+    """One call: the sequences' tokens one after another, then `slack` rows that belong to no sequence.
 
     kind       gdn2 (vector gates b and w) or kda (one number beta for each token and value head)
     garbage    the fp32 pattern that slack rows hold in every tensor
     heads      of q and k; `groups` value heads share each; keys: K; values: V
     gate_dtype of b, w or beta, where it is not the others'
+    decay_dtype of g, where it is not fp32 (log-decays) or the others' (raw gates)
+    promised   that no log-decay is below -5, of a gate that is not bounded
     operands   see `harness.strategies.correlated`
     tiny       one row of q and k in eight is zero, one in eight some 2^-12 of its size
     erase      b or beta: in (0, 1); sparse, with exact zeros and ones (w too); doubled; or zero
@@ -67,6 +69,8 @@ class DeltaCase:
     values: int = 16
     dtype: Dtype = "bf16"
     gate_dtype: Dtype | None = None
+    decay_dtype: Dtype | None = None
+    promised: bool = False
     operands: correlated.Kind = "normal"
     tiny: bool = False
     gates: Gates = USUAL_GATES
@@ -108,7 +112,7 @@ class DeltaCase:
             "k": self._operand(1, correlated.KEYS[self.operands], device),
             "v": self._normal(2, (t, hv, self.values), device),
         }
-        built |= self.gates.build(places, hv, self.keys, self.dtype)
+        built |= self.gates.build(places, hv, self.keys, self.dtype, decay=self.decay_dtype)
         if self.kind == "gdn2":
             built["b"] = self._fractions(3, (t, hv, self.keys), device, self.erase)
             write: Erase = "sparse" if self.erase == "sparse" else "usual"
@@ -127,7 +131,7 @@ class DeltaCase:
         return built
 
     def params(self) -> dict[str, Any]:
-        """scale, gate, lower_bound, normalise, state_v_first, precision, limits, and retain."""
+        """scale, gate, lower_bound, normalise, state_v_first, precision, limits, bounded, and retain."""
         named = {
             "scale": floats.number(self.scale) if self.scale else None,
             "gate": self.gates.gate,
@@ -136,6 +140,7 @@ class DeltaCase:
             "state_v_first": self.state_v_first,
             "precision": self.precision,
             "limits": self.limits,
+            "bounded": self.promised,
         }
         return {**named, "retain": self.retain} if self.gradient else named
 
@@ -191,6 +196,8 @@ class DeltaCase:
             "initial states": self.initial,
             "not normalised": not self.normalise,
             "gates of another type": self.gate_dtype not in (None, self.dtype),
+            "decays of another type": self.decay_dtype is not None,
+            "a promise of shallow decays": self.promised,
             "a negative scale": self.scale != "" and floats.number(self.scale) < 0,
             "V before K in states": self.state_v_first,
             "intermediates retained": self.retain,

@@ -202,7 +202,7 @@ def fill_states(
 ) -> None:
     """The pass over states, into `o` and `final`, and into what `saved` keeps, where these are given.
 
-    `o` is [T, HV, V] as v, zeros in nobody's rows; `final` is fp32 of `Operands.state_shape`.
+    `o` is [T, HV, V] as v, zeros in slack rows; `final` is fp32 of `Operands.state_shape`.
     """
     stored = stored_types(options.precision, x.v.dtype)
     padded_v = x.padded_values

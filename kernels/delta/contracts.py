@@ -8,8 +8,8 @@
 `launch(tensors, params) -> outputs` gets the tensors that `kernels.delta.arguments` describes, by those
 names: q, k, v, g, beta (GDN2: b and w), cu_seqlens, and in some cases initial_state, A_log and dt_bias; and
 `params` with "scale" (None for K^-1/2), "gate" ("log", "plain" or "bounded", with "lower_bound"),
-"normalise" (whether q and k are normalised first), "state_v_first" and "precision" (the policy of stored
-intermediates, see `docs/delta.md`). It returns
+"normalise" (whether q and k are normalised first), "state_v_first", "bounded" (a promise that no log-decay is
+below -5) and "precision" (the policy of stored intermediates, see `docs/delta.md`). It returns
 
     KDA, GDN2                       o [T, HV, V] as v, final_state [N, HV, K, V] fp32 ([N, HV, V, K] with
                                     state_v_first); stored intermediates explain their errors

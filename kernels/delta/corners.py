@@ -11,6 +11,7 @@ from torch import Tensor
 
 from bitproof.harness.case import Inputs
 from bitproof.harness.spec import Refusal
+from bitproof.harness.strategies import floats
 from bitproof.harness.strategies.gates import Gates
 from bitproof.kernels.delta.cases import DeltaCase, Kind
 
@@ -22,29 +23,46 @@ _CHUNKS = (0, *(1,) * 5, 257)
 def forward(
     kind: Kind, *, precision: str = "upstream", lengths: tuple[int, ...] = _CHUNKS
 ) -> tuple[DeltaCase, ...]:
-    """A third head, a third value head, K and V of 256, rates of any size, and sequences of `lengths`.
+    """More heads and value heads than are drawn, rates of any size, a promise of shallow decays, both ends of
+    K and V, g and b or beta in types of their own, and sequences of `lengths`.
 
     By default these are many, one of many chunks.
     """
     usual = DeltaCase(kind=kind, precision=precision, initial=True)
     return (
-        replace(usual, lengths=(2,), heads=3),
-        replace(usual, lengths=(3,), groups=3, gates=Gates(gate="bounded", rate="extreme")),
-        replace(usual, lengths=(2,), values=256),
+        replace(usual, lengths=(20,), heads=7, promised=True),
+        replace(
+            usual,
+            lengths=(3,),
+            groups=3,
+            gates=Gates(gate="bounded", rate="extreme", bound=floats.pattern(-0.5)),
+        ),
+        replace(usual, lengths=(2,), values=256, decay_dtype="bf16", gate_dtype="fp16"),
         replace(usual, lengths=(2,), keys=256),
         replace(usual, lengths=lengths),
+        replace(usual, lengths=(2,), keys=1, values=1, dtype="fp32", gate_dtype="bf16"),
+        replace(
+            usual,
+            lengths=(3,),
+            gates=Gates(gate="plain"),
+            decay_dtype="fp32",
+            gate_dtype="fp32",
+            scale=floats.pattern(0.0),
+        ),
     )
 
 
 def token_by_token(kind: Kind) -> tuple[DeltaCase, ...]:
-    """The same for a kernel without chunks, which keeps everything in fp32."""
-    return forward(kind, precision="fp32", lengths=(0, *(1,) * 17, 2))
+    """The same for a kernel without chunks, which keeps everything in fp32, and 128 value heads."""
+    lengths = (0, *(1,) * 17, 2)
+    many = DeltaCase(kind=kind, precision="fp32", heads=32, groups=4, initial=True)
+    return (*forward(kind, precision="fp32", lengths=lengths), many)
 
 
 def backward(kind: Kind) -> tuple[DeltaCase, ...]:
     """The same for gradients, whose cases cost more: few sequences, and K of 256 for GDN2 alone."""
-    usual, grouped, wide, deep, _ = forward(kind)
-    chosen = (usual, grouped, wide, deep) if kind == "gdn2" else (usual, grouped, wide)
+    usual, grouped, wide, deep, _, least, plain = forward(kind)
+    chosen = (usual, grouped, wide, *((deep,) if kind == "gdn2" else ()), least, plain)
     return tuple(replace(case, gradient=True) for case in chosen)
 
 

@@ -62,7 +62,7 @@ def recurrent(
 ):
     """Sequence `program_id(2)`, value head `program_id(1)`, columns `program_id(0)` of the state.
 
-    Writes o [T, HEADS, V] in its own type, zeros in nobody's rows, and the final state in fp32,
+    Writes o [T, HEADS, V] in its own type, zeros in slack rows, and the final state in fp32,
     [sequences, HEADS, K, V], its last two axes swapped if V_FIRST.
     """
     first_column, head, sequence = (

@@ -1,7 +1,7 @@
 """Tiles of packed delta-rule operands: which rows a chunk has, normalisation, decayed halves, products.
 
 Rows of all sequences lie one after another; `cu_seqlens` [N + 1] says where each begins. The rows past its
-last entry are nobody's: they are counted as one more sequence, number N, so that somebody writes the zeros
+last entry are slack: they are counted as one more sequence, number N, so that somebody writes the zeros
 that are their outputs.
 """
 
@@ -20,7 +20,7 @@ EPSILON = tl.constexpr(1e-6)
 
 @triton.jit
 def extents(cu_ptr, tokens, sequences, N: tl.constexpr):
-    """(number, first row, end) of every sequence and of nobody's rows, int32 [N], N a power of two."""
+    """(number, first row, end) of every sequence and of the slack rows, int32 [N], N a power of two."""
     index = tl.arange(0, N)
     start = tl.load(cu_ptr + index, mask=index <= sequences, other=0)
     stop = tl.load(cu_ptr + index + 1, mask=index < sequences, other=0)

@@ -20,9 +20,9 @@ _LATTICE = 8  # one in so many of C is an exact zero
 
 @dataclass(frozen=True, kw_only=True)
 class DsreluCase:
-    """One call: `tokens` rows of each group, then `slack` rows that are nobody's.
+    """One call: `tokens` rows of each group, then `slack` rows that belong to no group.
 
-    experts   whose weights each group takes, -1 for nobody's; indices modulo `weights` otherwise
+    experts   whose weights each group takes, -1 for rows of somebody else; indices modulo `weights` otherwise
     weights   how many experts there are
     columns   N; depth: K
     small     e4m3 operands with e8m0 scales within 2^±spread, else bf16

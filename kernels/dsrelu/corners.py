@@ -40,7 +40,21 @@ _WIDE = DsreluCase(
 _SUBTILES = DsreluCase(
     tokens=(33,), columns=64 + 53, spread=2, buffers=True, subtiles=4, launch=Launch(block=64)
 )
-OF_BF16 = (_TALL, _MANY_GROUPS, _WIDE, _SUBTILES)
+# The tiling that callers get who ask for none, and one product.
+_DEFAULT = DsreluCase(
+    tokens=(130, 0, 3),
+    experts=(0, -1, 1),
+    weights=2,
+    columns=130,
+    depth=70,
+    buffers=True,
+    block_m=128,
+    block_k=64,
+    subtiles=2,
+    launch=Launch(block=128, num_stages=3),
+)
+_LEAST = DsreluCase(tokens=(3,), columns=1, depth=1)
+OF_BF16 = (_TALL, _MANY_GROUPS, _WIDE, _SUBTILES, _DEFAULT, _LEAST)
 
 _SCALES = DsreluCase(
     tokens=(5, 2),
@@ -67,6 +81,9 @@ OF_FP8 = (
         subtiles=4,
         launch=Launch(block=128),
     ),
+    dataclasses.replace(_DEFAULT, small=True, quantised=True),
+    dataclasses.replace(_LEAST, small=True, block_k=32),
+    dataclasses.replace(_WIDE, small=True, depth=32, block_k=32),
 )
 
 

@@ -115,8 +115,9 @@ class LinearCase:
 class VectorCase:
     """One token: x [1, depth] times b [columns, depth] transposed; fields as in `LinearCase`.
 
-    half    x is fp16, else bf16
-    splits  into how many parts K is cut
+    half      x is fp16, else bf16
+    splits    into how many parts K is cut
+    extremes  e8m0 codes 0 and 254 in turn, for each 128 columns one
     """
 
     columns: int = 1
@@ -127,6 +128,7 @@ class VectorCase:
     special: bool = False
     decoded: bool = False
     splits: int = 1
+    extremes: bool = False
     out: Out = "fp32"
     seed: int = 0
     launch: Launch = Launch(block=16)
@@ -138,12 +140,13 @@ class VectorCase:
         if self.special and self.depth:
             x[generators.pick(self.seed, self.depth)] = float("nan")
         shape = blocks(self.columns), blocks(self.depth)
+        ends = (torch.arange(shape[0], device=device) % 2 * 254).to(torch.uint8)[:, None]
         return {
             "x": short(x, half=self.half).reshape(1, self.depth),
             "b": codes("even", self.seed * 4 + 1, (self.columns, self.depth), device).view(CODES),
-            "b_scale": scales(
-                self.seed * 4 + 2, shape, -self.spread, self.spread, device, self.powers
-            ),
+            "b_scale": ends.expand(shape).contiguous()
+            if self.extremes
+            else scales(self.seed * 4 + 2, shape, -self.spread, self.spread, device, self.powers),
         }
 
     def params(self) -> dict[str, Any]:
@@ -161,7 +164,8 @@ class VectorCase:
             "blocks that splits do not divide": along % self.splits != 0,
             "three or more partial sums": min(along, self.splits) >= 3,
             "large ratios of scales": self.spread > 0,
-            "power-of-two scales": self.powers,
+            "power-of-two scales": self.powers or self.extremes,
+            "smallest and largest e8m0 scales": self.extremes,
             "NaN": self.special,
             f"out in {self.out}": True,
         }

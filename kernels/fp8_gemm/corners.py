@@ -32,6 +32,8 @@ OF_LINEAR = (
     dataclasses.replace(_LONG, decoded=True),
     _PARTIAL,
     LinearCase(rows=2, columns=3, depth=0),
+    # More tiles of rows than take each tile of columns in turn, these as narrow as they may be.
+    LinearCase(rows=33 * 16 + 5, columns=40, depth=16, launch=Launch(block=16)),
 )
 OF_POWERS = (
     dataclasses.replace(_PARTIAL, powers=True),
@@ -40,6 +42,10 @@ OF_POWERS = (
 OF_VECTOR = (
     VectorCase(columns=152, depth=5 * 128 + 44, splits=4, spread=2),
     VectorCase(columns=40, depth=128, splits=16),
+    # Of a few products, which the largest scale does not make infinite; tiles of one column and of all that
+    # share a scale.
+    VectorCase(columns=300, depth=3, extremes=True, launch=Launch(block=128)),
+    VectorCase(columns=5, depth=300, splits=64, launch=Launch(block=1)),
 )
 OF_ALIGNMENT = (
     # More blocks than routes, experts no power of two, more experts than routes.
@@ -56,6 +62,10 @@ OF_EXPERTS = (
     # A token that chooses one expert three times.
     ExpertsCase(routing=Routing(sizes=(3,), top_k=3), signed=True, decoded=True),
     ExpertsCase(routing=Routing(sizes=(1, 1, 1, 1, 1), top_k=5), decoded=True),
+    ExpertsCase(
+        routing=Routing(sizes=(1,) * 33, top_k=3),
+        launch=Launch(block=128, num_warps=8, num_stages=3),
+    ),
 )
 
 

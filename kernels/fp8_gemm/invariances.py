@@ -135,12 +135,14 @@ def choice_elsewhere() -> Invariance:
         )
 
     return Invariance(
-        name="a choice of nobody's more", transform=transform, relate=lambda found, inputs: found
+        name="one more choice of an expert elsewhere",
+        transform=transform,
+        relate=lambda found, inputs: found,
     )
 
 
 def expert_unchosen() -> Invariance:
-    """An expert more whom nobody chooses changes no row and no block; nobody's may be more."""
+    """One more expert, whom no token chooses, changes no row and no block; the table may get longer."""
 
     def transform(inputs: Inputs) -> Inputs:
         params = {**inputs.params, "experts": inputs.params["experts"] + 1}

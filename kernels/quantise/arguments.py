@@ -12,6 +12,7 @@ from bitproof.harness.case import Inputs, Launch
 
 WIDTH = 128  # columns of a tile where one scale serves all
 BLOCK = 32  # elements of a cache that share a scale
+MOST = 4096  # elements of a matrix that may share one: a program holds them all
 CACHES = ("k_cache", "v_cache", "k_scale", "v_scale")
 _FLOATS = (torch.float32, torch.bfloat16, torch.float16)
 
@@ -26,11 +27,11 @@ def require_floats(name: str, x: Tensor, axes: int) -> None:
         raise ValueError(f"{name} must be dense along its last axis: pass {name}.contiguous()")
 
 
-def require_matrix(x: Tensor, group: int) -> None:
-    """ValueError unless `x` is a matrix as `require_floats` has it, and `group` a power of two."""
+def require_matrix(x: Tensor, group: int, least: int = 1) -> None:
+    """ValueError unless `x` is a matrix as `require_floats` has it, `group` a power of two up to 4096."""
     require_floats("x", x, 2)
-    if group < 1 or group & (group - 1):
-        raise ValueError(f"group must be a power of two, it is {group}")
+    if not least <= group <= MOST or group & (group - 1):
+        raise ValueError(f"group must be a power of two from {least} to {MOST}, it is {group}")
 
 
 def groups_per_program(launch: Launch, group: int) -> int:
@@ -48,9 +49,9 @@ def allocate_quantised(
 ) -> dict[str, Tensor]:
     """Memory for y [M, K / packed] and scale [M, ceil(K / group)] of a matrix x [M, K].
 
-    ValueError where x is no such matrix, or `group` no power of two.
+    ValueError where x is no such matrix, or `group` no power of two from `packed` to 4096.
     """
-    require_matrix(x, group)
+    require_matrix(x, group, packed)
     rows, columns = x.shape
     return {
         "y": torch.empty((rows, columns // packed), dtype=y, device=x.device),

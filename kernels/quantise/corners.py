@@ -14,12 +14,13 @@ from bitproof.harness.case import Case, Inputs, Launch
 from bitproof.harness.spec import Refusal
 from bitproof.harness.strategies import floats
 from bitproof.harness.strategies.values import Values
-from bitproof.kernels.quantise.arguments import WIDTH
+from bitproof.kernels.quantise.arguments import MOST, WIDTH
 from bitproof.kernels.quantise.cases import CastCase, MatrixCase, StaticCase
 from bitproof.kernels.quantise.cases_kv_store import StoreCase
 
 Edit = Callable[[Tensor], Tensor]
 _FEW = Launch(block=128)
+_LARGEST = Values(kind="explicit", bits=("0x7f7fffff", "0xff7fffff", "0x3f800000"))
 
 
 def casts(target: str) -> tuple[CastCase, ...]:
@@ -28,16 +29,21 @@ def casts(target: str) -> tuple[CastCase, ...]:
     return (CastCase(count=100 * 128 + 3, values=lattice, launch=_FEW),)
 
 
-def matrices(target: str, *, group: int = 32, packed: int = 1) -> tuple[MatrixCase, ...]:
-    """More programs than are drawn, and in each group a largest magnitude at the ends of fp32's range."""
+def matrices(target: str, *, packed: int = 1) -> tuple[MatrixCase, ...]:
+    """More programs than are drawn, in each group a largest magnitude at the ends of fp32's range.
+
+    Then the smallest groups and the largest, and the largest numbers of fp32, which have the largest scales.
+    """
+    edges = Values(kind="edges", seed=1, target=target)
     usual = MatrixCase(
-        rows=67, columns=2 * group + 6 * packed, group=group, packed=packed, launch=_FEW
+        rows=67, columns=64 + 6 * packed, group=32, packed=packed, values=edges, launch=_FEW
     )
-    return tuple(
-        dataclasses.replace(
-            usual, values=Values(kind="edges", seed=1, exponent=exponent, target=target)
-        )
-        for exponent in (0, -126, 110)
+    ranges = (dataclasses.replace(edges, exponent=exponent) for exponent in (0, -126, 110))
+    return (
+        *(dataclasses.replace(usual, values=values) for values in ranges),
+        dataclasses.replace(usual, rows=3, columns=10 * packed, group=packed),
+        dataclasses.replace(usual, rows=2, columns=MOST + 6 * packed, group=MOST),
+        dataclasses.replace(usual, rows=2, values=_LARGEST),
     )
 
 
@@ -79,7 +85,7 @@ def matrix_refusals(case: MatrixCase | StaticCase) -> tuple[Refusal, ...]:
     refused = _of_tensors(case, {**_TYPES, **_of_axes(2)})
     if isinstance(case, StaticCase):
         return refused
-    groups = {"groups of 96": 96, "groups of 0": 0, "groups of -32": -32}
+    groups = {f"groups of {n}": n for n in (96, 0, -32, 2 * MOST)}
     return refused + tuple(
         Refusal(name=name, case=case, spoil=partial(_regrouped, group))
         for name, group in groups.items()
@@ -122,10 +128,13 @@ def _of_tensors(case: Case, edits: Mapping[str, dict[str, Edit]]) -> tuple[Refus
     )
 
 
-def odd_row(case: MatrixCase) -> Refusal:
-    """Two codes share a byte."""
+def pair_refusals(case: MatrixCase) -> tuple[Refusal, ...]:
+    """Two codes share a byte, and so a scale."""
     last: dict[str, Edit] = {"x": lambda x: x[:, 1:].contiguous()}
-    return Refusal(name="an odd number of columns", case=case, spoil=partial(_changed, last))
+    return (
+        Refusal(name="an odd number of columns", case=case, spoil=partial(_changed, last)),
+        Refusal(name="groups of 1", case=case, spoil=partial(_regrouped, 1)),
+    )
 
 
 def _changed(edits: dict[str, Edit], inputs: Inputs) -> Inputs:

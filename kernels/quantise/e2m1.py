@@ -65,8 +65,8 @@ def _quantise(
 def e2m1_group(tensors: Tensors, params: Params) -> dict[str, Tensor]:
     """x [M, K] fp32, bf16 or fp16 -> y [M, K / 2] uint8, scale [M, ceil(K / group)] uint8 (e8m0).
 
-    The even column is in a byte's low four bits. `group` is a power of two; K need not be a multiple of
-    it, M and K may be 0. A group with a NaN or an infinity has the scale's NaN, 255, and codes 0.
+    The even column is in a byte's low four bits. `group` is a power of two from 2 to 4096; K need not be a
+    multiple of it, M and K may be 0. A group with a NaN or an infinity has the scale's NaN, 255, and codes 0.
     ValueError: an odd K; an x or a group that is neither.
     """
     x, group = tensors["x"], params["group"]

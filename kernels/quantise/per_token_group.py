@@ -44,8 +44,8 @@ def _quantise(
 def per_token_group(tensors: Tensors, params: Params) -> dict[str, Tensor]:
     """x [M, K] fp32, bf16 or fp16, rows any stride apart -> y [M, K] e4m3, scale [M, ceil(K / group)] fp32.
 
-    `group` is a power of two; K need not be a multiple of it, M and K may be 0. The dequantised value
-    is y * scale. ValueError: an x or a group that is neither.
+    `group` is a power of two up to 4096; K need not be a multiple of it, M and K may be 0. The dequantised
+    value is y * scale. ValueError: an x or a group that is neither.
     """
     x, group = tensors["x"], params["group"]
     outputs = allocate_quantised(x, group, torch.float8_e4m3fn, torch.float32)

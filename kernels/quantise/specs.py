@@ -148,7 +148,7 @@ E2M1_GROUP = _codes(
     faults=faults_groups.E2M1_GROUP,
     reproducible=Bitwise(shown_by=faults_groups.STALE_SCALE_OF_ZEROS),
     lowering=lowering.ANYWHERE,
-    refusals=(*corners.matrix_refusals(_PAIRS), corners.odd_row(_PAIRS)),
+    refusals=(*corners.matrix_refusals(_PAIRS), *corners.pair_refusals(_PAIRS)),
     program=partial(program_of_group, packed=2),
 )
 

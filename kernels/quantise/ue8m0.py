@@ -74,7 +74,7 @@ def _round_trip(
 def ue8m0_group(tensors: Tensors, params: Params) -> dict[str, Tensor]:
     """x [M, K] fp32, bf16 or fp16 -> y [M, K] e4m3, scale [M, ceil(K / group)] uint8 (e8m0).
 
-    `group` is a power of two; K need not be a multiple of it, M and K may be 0. A group with an
+    `group` is a power of two up to 4096; K need not be a multiple of it, M and K may be 0. A group with an
     infinity is NaN throughout and has the scale's NaN, 255. ValueError: an x or a group that is neither.
     """
     x, group = tensors["x"], params["group"]

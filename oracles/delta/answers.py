@@ -22,7 +22,9 @@ rounded but set off by as much as rounding may do. What cancels in a log-decay's
 which either took the other's factors in another order: it does so to within the arithmetic's units, one cut
 of an operand (2^-10, on one side alone) and one rounding of a stored intermediate, of the magnitudes that are
 added. The last two are sampled, but a row may hang on one channel, whose samples may all be small: where one
-has more of the row's squares than all others, they are allowed of it. What is subnormal on the way may be
+has more of the row's squares than all others, they are allowed of it. The adjoint of normalising takes out
+what lies along the row; of the magnitudes that cancel there the sum of K products loses K units of 2^-24 and
+its factors as many as a scan, which is all that is left where K is 1. What is subnormal on the way may be
 flushed to zero: 2^-126 for each term of a sum.
 """
 
@@ -37,7 +39,7 @@ from torch import Tensor
 
 from bitproof.oracles.delta import chunk, ranks, recurrence
 from bitproof.oracles.delta.chunk import CHUNK, Operand
-from bitproof.oracles.delta.gates import activate_adjoint, normalise_adjoint
+from bitproof.oracles.delta.gates import activate_adjoint, normalise_adjoint, normalise_cancelled
 from bitproof.oracles.delta.problem import Params, Problem, Tensors, pose_problem
 from bitproof.oracles.delta.recurrence import Tokens
 from bitproof.oracles.formats import BF16, Floats
@@ -167,7 +169,7 @@ def gradient_model(tensors: Tensors, params: Params, rounded: frozenset[str]) ->
     store = make_store(rounded, tensors["v"].dtype)
     found, _ = chunk_gradients(p, store, chunk.as_is)
     types = gradient_types(tensors, params)
-    answers = {name: value for name, value in found.items() if not name.endswith(" terms")}
+    answers = {name: value for name, value in found.items() if " " not in name}
     if "gradient" in rounded:
         answers = {n: nearest(value, FORMATS[types[n]]) for n, value in answers.items()}
     return {name: _numpy(value) for name, value in answers.items()}
@@ -204,11 +206,13 @@ def vjp(tensors: Tensors, params: Params) -> dict[str, Modelled]:
     if points and tensors["v"].dtype != torch.float32:
         slip += 2.0 ** -(FORMATS[tensors["v"].dtype].mantissa_bits + 1)
     answers, types = {}, gradient_types(tensors, params)
-    for name in (name for name in value if not name.endswith(" terms")):
-        terms = f"{name} terms"
+    for name in (name for name in value if " " not in name):
+        terms, lost = f"{name} terms", f"{name} cancelled"
         floor = share * (coarse[name] - value[name]).abs()
         if name in cancelled:
             floor = floor + _bound_left(cancelled[name], share, slip)
+        if lost in value:
+            floor = floor + (p.x.q.shape[2] + SCAN) * UNIT * value[lost]
         if terms in value:
             arithmetic = share * (coarse[terms] - value[terms]).abs()
             if terms in cancelled:
@@ -239,7 +243,8 @@ def chunk_gradients(
 ) -> tuple[dict[str, Tensor], Tensor]:
     """The gradients of the chunk form, and how much is added up to that of the log-decays.
 
-    float64, neither rounded to their types; beside a sum over tokens its terms, as "NAME terms".
+    float64, neither rounded to their types; beside a sum over tokens its terms, as "NAME terms", and beside
+    gradients of normalised rows the magnitudes that cancel in them, as "NAME cancelled".
     """
     grads, dinitial, weight = ranks.weigh_adjoint(
         p.x,
@@ -278,13 +283,15 @@ def _outputs(p: Problem, o: Tensor, final: Tensor) -> dict[str, Tensor]:
 
 
 def _gradients(p: Problem, grads: Tokens, dinitial: Tensor) -> dict[str, Tensor]:
-    """By the names of what was passed; with the terms of those that are sums."""
+    """By the names of what was passed; with the terms of those that are sums, and what cancels in others."""
     found = {}
     for name in "qk":
         unit = getattr(grads, name)
         unit = unit.unflatten(1, (-1, p.groups)).sum(2)
         raw = p.raw[name]
         found[f"d{name}"] = _pad(p, normalise_adjoint(raw, unit) if p.normalise else unit)
+        if p.normalise:
+            found[f"d{name} cancelled"] = _pad(p, normalise_cancelled(raw, unit))
     found["dv"] = _pad(p, grads.v)
     found |= _of_gates(p, grads.g)
     if p.scalar:

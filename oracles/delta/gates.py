@@ -76,6 +76,13 @@ def normalise_adjoint(x: Tensor, dy: Tensor) -> Tensor:
     return rstd * (dy - y * (dy * y).sum(-1, keepdim=True))
 
 
+def normalise_cancelled(x: Tensor, dy: Tensor) -> Tensor:
+    """The magnitudes that `normalise_adjoint` adds up; where dy is along x, they leave next to nothing."""
+    rstd = (x.square().sum(-1, keepdim=True) + EPSILON).rsqrt()
+    y = (x * rstd).abs()
+    return rstd * (dy.abs() + y * (dy.abs() * y).sum(-1, keepdim=True))
+
+
 def _add_bias(x: Tensor, p: GateParameters) -> Tensor:
     return x if p.dt_bias is None else x + p.dt_bias
 

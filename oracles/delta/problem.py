@@ -23,7 +23,7 @@ Params = Mapping[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class Problem:
-    """A call in float64, nobody's rows left out: `raw` as passed, `x` as the recurrence takes it.
+    """A call in float64, slack rows left out: `raw` as passed, `x` as the recurrence takes it.
 
     `parts` are what ranks hold of the sequences: each of them whole on one rank.
     """

@@ -1,6 +1,6 @@
 """The gated delta rule in chunks where sequences are cut over ranks: context parallelism, forward and back.
 
-The T rows of a call, nobody's among them, are cut into equal shares of ceil(T / ranks) rows, one after
+The T rows of a call, slack rows among them, are cut into equal shares of ceil(T / ranks) rows, one after
 another; the last ones may be shorter or empty. Chunks begin anew where a share does. Of the state S at its
 start, a rank's part of a sequence makes M S + h (notation of `oracles.delta.chunk`; all chunks of the part in
 turn):

@@ -9,7 +9,7 @@ state S in R^(K x V) (flash-linear-attention RFC 1550, "Gated DeltaNet 2"):
     o   = scale * q^T S
 
 With b = w = beta, one number a token, it is Kimi Delta Attention. Tensors are packed: rows of all sequences
-one after another, `lengths` of them, rows past the last being nobody's. A state is reset, or begins at its
+one after another, `lengths` of them, rows past the last being slack. A state is reset, or begins at its
 sequence's initial one, wherever a sequence begins.
 """
 
@@ -42,9 +42,9 @@ class Tokens:
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """o [T, H, V], rows that are nobody's zero; final [N, H, K, V]; each token's S' and n if kept.
+    """o [T, H, V], slack rows zero; final [N, H, K, V]; each token's S' and n if kept.
 
-    Those are decayed [T, H, K, V] and written [T, H, V], zero in nobody's rows. All float64.
+    Those are decayed [T, H, K, V] and written [T, H, V], zero in slack rows. All float64.
     """
 
     o: Tensor

@@ -12,8 +12,8 @@ import torch
 from hypothesis import settings
 
 from bitproof.harness.case import build
-from bitproof.harness.randomness import from_the_start
 from bitproof.harness.outcomes import Outcome
+from bitproof.harness.randomness import from_the_start
 from bitproof.harness.search import falsify
 from bitproof.harness.spec import Params, Tensors
 from tests.harness.plain import PlainLane, RowsCase, checked, scaled, variant

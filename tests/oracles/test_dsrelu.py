@@ -18,7 +18,7 @@ PLAIN = {"quantised": False}
 
 
 def problem(seed: int = 0, tokens: tuple[int, ...] = (2, 0, 3), slack: int = 1) -> dict[str, Any]:
-    """Six rows of three groups, the last row nobody's; 5 columns, 4 deep; two experts."""
+    """Six rows of three groups, the last row in no group; 5 columns, 4 deep; two experts."""
     draw = np.random.default_rng(seed)
     m, n, k, x = sum(tokens) + slack, 5, 4, 2
 
@@ -49,7 +49,7 @@ def exact(tensor: torch.Tensor) -> Any:
 
 
 def test_the_formulas_are_those_of_the_kernel_in_rational_arithmetic() -> None:
-    """Element by element, with exact sums; a negative C counts as zero, and nobody's row as nothing."""
+    """Element by element, with exact sums; a negative C counts as zero, and a row of no group as nothing."""
     tensors = problem()
     found = dsrelu.backward(tensors, PLAIN)
     t = {name: exact(tensors[name]) for name in ("a", "b", "c", "prob", "alpha", "dprob", "dbias")}

@@ -9,7 +9,7 @@ import mpmath
 import pytest
 import torch
 
-from bitproof.harness.data import hash_words, words_to_fp32
+from bitproof.harness.generators import hash_words, words_to_fp32
 from bitproof.oracles.elementary import FUNCTIONS
 
 # 2^-26 of an ulp of fp32, which is at least 2^-24 of the value.

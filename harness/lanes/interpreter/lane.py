@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 import torch
@@ -73,6 +74,7 @@ class InterpreterLane:
             poison=variation.poison,
             on_grid=_claimed_on_grid(spec),
             vast=_count_vast(spec, inputs),
+            small=lambda address: _lies_in(arena, inputs.tensors.keys() - spec.vast, address),
             run=variation.run,
             reordered=variation.reordered,
             scratch={"config": inputs.launch.config, "tuning": variation.tuning},
@@ -142,6 +144,12 @@ def _count_vast(spec: KernelSpec, inputs: Inputs) -> int | None:
     """The elements of the largest tensor here that may have 2^31 elsewhere; None where none may."""
     sizes = [inputs.tensors[name].numel() for name in spec.vast if name in inputs.tensors]
     return max(sizes, default=None)
+
+
+def _lies_in(arena: Arena, names: Collection[str], address: int) -> bool:
+    """Whether an address is in the memory of one of the tensors of these names."""
+    named = (block.buffer for block in arena.blocks if block.name in names)
+    return any(0 <= address - buffer.data_ptr() < buffer.numel() for buffer in named)
 
 
 def _fusion() -> bool:

@@ -9,12 +9,16 @@ A sum is no offence, since the number of a row is one; nor is a product that is 
 or added to one that is, since it is a row's number too. What a program's number is divided by, or its
 remainder, bounds it, and so does a comparison with a constant, as in the mask of a tile. Integers that a
 launcher passes are taken as they are, and bound nothing: in a larger case they are larger.
+
+A loop that counts to such an integer, or to one that was loaded, counts rows, columns, heads or tiles. Its
+variable is an offence where its product walks from row to row of a tensor that may be large: a column, a head
+or a tile of one row never gets so far.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -33,9 +37,13 @@ _PROGRAMS = (LIMIT, 65535, 65535)
 
 @dataclass(eq=False)
 class Number:
-    """A program's number or a loaded integer, `most` at most as far as is known by now."""
+    """A program's number, a loaded integer or a loop's variable, `most` at most as far as is known by now.
+
+    A loop's variable has the `last` value that it takes here.
+    """
 
     most: float
+    last: float | None = None
 
 
 @dataclass(frozen=True)
@@ -56,10 +64,18 @@ class Extent:
         """The bound as a number."""
         return self.known + sum(number.most * factor for number, factor in self.terms)
 
-    @property
-    def wraps(self) -> bool:
-        """Whether 32 bits do not hold some product."""
-        return any(product.most > LIMIT for product in self.products)
+    def wraps(self, step: float) -> bool:
+        """Whether 32 bits do not hold some product; a loop's counts if it gets `step` elements far."""
+        return any(product.most_from(step) > LIMIT for product in self.products)
+
+    def most_from(self, step: float) -> float:
+        """The bound as a number, without those loops that end before `step`."""
+        walks = (
+            number.most * factor
+            for number, factor in self.terms
+            if number.last is None or number.last * factor >= step
+        )
+        return self.known + sum(walks)
 
 
 def patches() -> list[Patch]:
@@ -98,6 +114,20 @@ def tell_arguments(named: dict[str, Any]) -> None:
         handle = getattr(value, "handle", None)
         if handle is not None and _is_integer(handle):
             handle.extent = Extent(_magnitude(handle))
+
+
+def follow_loop(variable: TensorHandle, numbers: range, bounds: Sequence[Any]) -> None:
+    """Tell how large a loop's `variable` could be that takes `numbers`, by the `bounds` in its source."""
+    if not _following() or not numbers:
+        return
+    handles = [bound.handle for bound in bounds if hasattr(bound, "handle")]
+    if not any(hasattr(handle, "extent") for handle in handles):
+        return
+    first = _extent(bounds[0].handle) if len(bounds) > 1 and hasattr(bounds[0], "handle") else None
+    if first is not None and first.terms:
+        variable.extent = first  # begun at the number of a row or a tile, it is one
+    else:
+        variable.extent = Extent(0.0, ((Number(LIMIT, last=abs(numbers[-1])), 1.0),))
 
 
 def _following() -> bool:
@@ -236,8 +266,8 @@ def _wrap_access(original: Callable[..., Any]) -> Callable[..., Any]:
     def access(self: Any, *operands: Any, **named: Any) -> Any:
         if _following():
             pointers = next(one for one in operands if isinstance(one, TensorHandle))
-            if hasattr(pointers, "extent") and pointers.extent.wraps:
-                _judge(getattr(pointers, "origin", None))
+            if hasattr(pointers, "extent") and pointers.extent.wraps(step=0.0):
+                _judge(pointers.extent, getattr(pointers, "origin", None))
         result = original(self, *operands, **named)
         if _following() and _is_integer(result) and result.dtype.scalar.primitive_bitwidth == 32:
             result.extent = Extent(0.0, ((Number(LIMIT), 1.0),))
@@ -267,15 +297,29 @@ def _each(tensors: Any) -> Any:
     return tensors if isinstance(tensors, (tuple, list)) else (tensors,)
 
 
-def _judge(region: Any) -> None:
+def _judge(pointers: Extent, region: Any) -> None:
     """Report an offset into a tensor that may be large: one of several axes, or as large as those named."""
-    assert state.current is not None
-    if region is None:
+    current = state.current
+    assert current is not None
+    if region is None or not pointers.wraps(_row_step(current, region)):
         return
     numel = math.prod(region.shape)
     axes = sum(extent > 1 for extent in region.shape)
-    if axes > 1 or numel >= max(state.current.vast or 0, 1):
-        state.current.watch.fail(
+    if axes > 1 or numel >= max(current.vast or 0, 1):
+        current.watch.fail(
             f"the offset into {region.name} is multiplied in 32 bits, which wraps from 2^31 elements on: "
             "convert to tl.int64 first"
         )
+
+
+def _row_step(current: state.Session, region: Any) -> float:
+    """The elements from one row of a tensor to the next, infinite where its rows are few.
+
+    Rows are along the axis of the largest stride. One of the last three axes counts also where it has one
+    element here, so that the heads of a single token are not taken for rows.
+    """
+    if len(region.shape) < 2 or current.small(region.first):
+        return math.inf
+    few = len(region.shape) - 3
+    steps = zip(region.shape, region.strides, strict=True)
+    return max((step for i, (n, step) in enumerate(steps) if n > 1 or i >= few), default=math.inf)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -26,7 +26,8 @@ class Session:
     `target` is that whose tensor cores multiply, `asking` says whether its compiler is asked by which
     instruction where that decides bits, `products` keeps for each (file, line) of a product how its
     instruction is known.
-    `vast` is how many elements here stand for 2^31 and more, or None where no tensor is so large.
+    `vast` is how many elements here stand for 2^31 and more, or None where no tensor is so large; `small`
+    says whether an address lies in an input that never is.
     """
 
     order: Any = None
@@ -38,6 +39,7 @@ class Session:
     launches: list[Any] = field(default_factory=list)
     run: int = 0
     vast: int | None = None
+    small: Callable[[int], bool] = lambda address: False
     reordered: bool = False
     sums: int = 0
     target: str = "sm_90"

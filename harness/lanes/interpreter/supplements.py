@@ -20,6 +20,7 @@ from triton.runtime.autotuner import Autotuner
 from bitproof.harness.lanes import autotune
 from bitproof.harness.lanes.interpreter import state
 from bitproof.harness.lanes.interpreter.numerics.libdevice import on_host
+from bitproof.harness.lanes.interpreter.offsets import follow_loop
 from bitproof.harness.lanes.interpreter.overlay import Patch
 
 _LOOP = "_bitproof_loop"
@@ -126,4 +127,6 @@ def _loop(*bounds: Any, **hints: Any) -> Iterator[Any]:
     dtype = tl.int64 if wide else tl.int32
     for number in numbers:
         data = np.array([number], dtype=np.int64 if wide else np.int32)
-        yield tl.tensor(interpreter.TensorHandle(data, dtype), dtype)
+        variable = interpreter.TensorHandle(data, dtype)
+        follow_loop(variable, numbers, bounds)
+        yield tl.tensor(variable, dtype)

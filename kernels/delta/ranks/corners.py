@@ -9,13 +9,17 @@ import torch
 
 from bitproof.harness.case import Inputs
 from bitproof.harness.spec import Refusal
+from bitproof.harness.strategies import floats
 from bitproof.harness.strategies.gates import Gates
 from bitproof.kernels.delta.cases import DeltaCase, Kind
 from bitproof.kernels.delta.ranks.cases import RanksCase
 
 
 def corners(kind: Kind, *, gradient: bool = False) -> tuple[RanksCase, ...]:
-    """A sequence over all of four ranks, which hardly decays; forward, others with states stand beside it."""
+    """A sequence over all of four ranks, which hardly decays; forward, others with states stand beside it.
+
+    Then what is not drawn: three heads, rows that are not normalised, a scale, gates in types of their own.
+    """
     call = DeltaCase(
         kind=kind,
         lengths=(30,) if gradient else (6, 30, 0, 4),
@@ -25,7 +29,18 @@ def corners(kind: Kind, *, gradient: bool = False) -> tuple[RanksCase, ...]:
         initial=True,
         gradient=gradient,
     )
-    return (RanksCase(call=call, ranks=4),)
+    other = DeltaCase(
+        kind=kind,
+        lengths=(3, 2),
+        heads=3,
+        normalise=False,
+        scale=floats.pattern(-0.3),
+        precision="fp32",
+        decay_dtype="bf16",
+        gate_dtype="fp32",
+        gradient=gradient,
+    )
+    return RanksCase(call=call, ranks=4), RanksCase(call=other, ranks=2)
 
 
 def refusals(kind: Kind, *, gradient: bool = False) -> tuple[Refusal, ...]:

@@ -161,6 +161,17 @@ def _multiplies_large_matrices(x, w, y, SIDE: tl.constexpr):
     tl.store(y + i, tl.dot(tl.load(x + i), tl.load(w + i)))
 
 
+@triton.jit
+def _multiplies_in_a_loop(a, b, y, n, STAGES: tl.constexpr):
+    i = tl.arange(0, 16)[:, None] * 16 + tl.arange(0, 16)[None, :]
+    total = tl.zeros((16, 16), tl.float32)
+    for _ in tl.range(n, num_stages=STAGES):
+        total = tl.dot(tl.load(a + i), tl.load(b + i), total, input_precision="ieee")
+        a += 256
+        b += 256
+    tl.store(y + i, total)
+
+
 def _fp8_tiles(
     tensors: Mapping[str, Tensor], params: Mapping[str, Any], *, heights: tuple[int, ...]
 ) -> dict[str, Tensor]:
@@ -187,6 +198,14 @@ def _matrix(
     """y [16, 16]."""
     y = torch.empty((16, 16), device=tensors["a"].device)
     _multiplies_matrices[(1,)](tensors["a"], tensors["b"], y, PRECISION=precision)
+    return {"y": y}
+
+
+def _without_stages(tensors: Mapping[str, Tensor], params: Mapping[str, Any]) -> dict[str, Tensor]:
+    """y [16, 16] by a loop without stages, of the launch and of its own."""
+    y = torch.empty((16, 16), device=tensors["a"].device)
+    for stages in (None, 0):
+        _multiplies_in_a_loop[(1,)](tensors["a"], tensors["b"], y, 1, STAGES=stages, num_stages=0)
     return {"y": y}
 
 
@@ -324,6 +343,7 @@ SPECS = (
         bounds={"y": exact_bits(), "z": exact_bits()},
         lowering=Lowering(products=("tf32",)),
     ),
+    _spec("multiplies_without_stages", _without_stages),
     _spec("launches_nothing", _launches_nothing),
     _spec("needs_its_result", _needs_its_result),
     _spec(

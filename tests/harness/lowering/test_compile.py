@@ -37,6 +37,13 @@ def test_a_compiler_that_dies_has_refused(read: Read) -> None:
     assert read("adds", "sm_90").compiled == 1
 
 
+@pytest.mark.parametrize("target", ["sm_80", "sm_90", "sm_100", "gfx942"])
+def test_launches_without_stages_compile(read: Read, target: str) -> None:
+    """So that `num_stages=0` is nothing to refuse: of a launch, of a loop, in a loop with products."""
+    reading = read("multiplies_without_stages", target)
+    assert (reading.refusals, reading.compiled) == ((), 2)
+
+
 def test_a_reading_is_kept_until_its_sources_change(
     kernel: Callable[[str], FoundSpec],
     monkeypatch: pytest.MonkeyPatch,

@@ -437,3 +437,12 @@ def test_what_is_drawn_to_be_looked_at_begins_with_the_simplest() -> None:
     cases = falsify.draw_cases(SPEC, 20)
     assert len(cases) == 20
     assert cases[0] == RowsCase(rows=1, columns=1)
+
+
+def test_a_failure_after_cases_that_passed_is_no_first_run_that_holds() -> None:
+    """Of a spec without planted faults, whose passing is not demonstrated either."""
+    result = _search(variant(run=_wrong_from(3, 3), faults=()))
+    assert result.outcome is Outcome.FAILED
+    assert result.outcomes[Outcome.PASSED]
+    assert result.unproven
+    assert not result.holds

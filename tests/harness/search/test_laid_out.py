@@ -54,6 +54,28 @@ def test_a_kernel_that_assumes_a_layout_is_caught(
     assert result.case.launch.layout
 
 
+def test_memory_meets_every_layout_too() -> None:
+    """So that a kernel which writes between the rows of a tensor that it may change is caught there."""
+
+    def run(tensors: Tensors, params: Params) -> dict[str, torch.Tensor]:
+        k = tensors["k"]
+        outputs = laying.added(tensors, params, told=laying.right)
+        if k.numel() > 1 and not k.is_contiguous():
+            k.as_strided((1,), (1,), k.storage_offset() + 1).zero_()
+        return outputs
+
+    lane, right = lanes.present(), laying.spec(laying.right, "every second element")
+    result = falsify.search(right, "memory", lane, max_examples=5)
+    assert result.outcome is Outcome.PASSED
+    assert {"k every second element", "v every second element"} <= set(result.covered)
+    wrong = dataclasses.replace(right, run=run)
+    assert falsify.search(wrong, "agreement", lane, max_examples=5).outcome is Outcome.PASSED
+    found = falsify.search(wrong, "memory", lane, max_examples=5)
+    assert found.outcome is Outcome.FAILED
+    assert found.findings is not None
+    assert "a write outside k" in found.findings.text
+
+
 def test_a_drawn_layout_shrinks_away_unless_it_is_needed() -> None:
     """One case in three has one; a fault of dense tensors is shown by dense ones."""
     lane = lanes.present()

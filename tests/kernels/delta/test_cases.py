@@ -85,8 +85,8 @@ def test_every_case_builds_what_the_contract_names(case):
     built = build(case, CPU)
     found = {name: (tuple(x.shape), x.dtype) for name, x in built.tensors.items()}
     assert found == expected
-    names = {"scale", "gate", "lower_bound", "normalise", "state_v_first", "precision", "limits"}
-    assert set(built.params) == names | ({"retain"} if case.gradient else set())
+    names = {"scale", "gate", "lower_bound", "bounded", "normalise", "state_v_first", "precision"}
+    assert set(built.params) == names | {"limits"} | ({"retain"} if case.gradient else set())
 
 
 @settings(STEADY, max_examples=100)

@@ -60,7 +60,7 @@ def test_chunks_are_the_recurrence(length: int) -> None:
 
 
 def test_packed_chunks_are_the_recurrence() -> None:
-    """All those lengths at once, out of order, with rows behind them that are nobody's."""
+    """All those lengths at once, out of order, with slack rows behind them."""
     lengths = (64, 0, 17, 129, 1, 0, 65, 15)
     x = tokens(20, sum(lengths) + 5, heads=1)
     for value in x.to_dict().values():

@@ -48,7 +48,7 @@ def test_value_heads_belong_to_heads_of_q() -> None:
 @pytest.mark.parametrize("name", ["q", "g", "do", "initial_state"])
 @pytest.mark.parametrize("value", [float("nan"), float("-inf")])
 def test_what_is_not_finite_is_refused(name: str, value: float) -> None:
-    """In tensors, but for rows that are nobody's."""
+    """In tensors, but for slack rows."""
     tensors = call(slack=2)
     tensors["q"][-1] = value
     pose_problem(tensors, PLAIN)

@@ -87,6 +87,11 @@ def test_launches_at_the_limits_pass() -> None:
     assert judge(double, 4, **named).outcome is Outcome.PASSED
 
 
+def test_no_stages_are_what_one_stage_is() -> None:
+    """Triton compiles both: see `tests/harness/lowering/test_compile.py`."""
+    assert judge(double, 4, num_stages=0).outcome is Outcome.PASSED
+
+
 def test_the_options_of_both_backends_are_known() -> None:
     """Those that Triton 3.6 to 3.9 share."""
     common = {"num_warps", "num_stages", "num_ctas", "maxnreg", "enable_fp_fusion", "debug"}

@@ -100,3 +100,93 @@ def test_a_product_in_32_bits_is_reported(how: str, flat: bool) -> None:
 def test_offsets_in_64_bits_hold(how: str) -> None:
     """Also where the number of a row, or of a head among few, is made in 32 bits."""
     assert judge(how).outcome is Outcome.PASSED
+
+
+@triton.jit
+def _walk(x, w, y, starts, rows, columns, heads, HOW: tl.constexpr, N: tl.constexpr):
+    """y = 2 x + w, a row at a time, or its heads one after another, or its tiles."""
+    i, TILE = tl.arange(0, N), N // 2
+    j = tl.arange(0, TILE)
+    if HOW == "rows":
+        for row in range(rows):
+            tl.store(y + row * columns + i, tl.load(x + row * columns + i) * 2)
+    elif HOW == "rows in pairs":
+        for first in tl.range(0, rows, 2):
+            place = (first + tl.arange(0, 2))[:, None] * columns + i[None, :]
+            tl.store(y + place, tl.load(x + place) * 2)
+    elif HOW == "from a loaded row to another":
+        for row in range(tl.load(starts), tl.load(starts + 3) + 1):
+            tl.store(y + row * columns + i, tl.load(x + row * columns + i) * 2)
+    elif HOW == "rows of this program":
+        for row in range(tl.program_id(0), rows, tl.num_programs(0)):
+            tl.store(y + row * columns + i, tl.load(x + row * columns + i) * 2)
+    elif HOW == "rows in 64 bits":
+        for row in range(rows):
+            place = row.to(tl.int64) * columns + i
+            tl.store(y + place, tl.load(x + place) * 2)
+    elif HOW == "rows by moved pointers":
+        for _ in range(rows):
+            tl.store(y + i, tl.load(x + i) * 2)
+            x += columns
+            y += columns
+    elif HOW == "tiles of a row":
+        row = tl.program_id(0).to(tl.int64) * columns
+        for tile in range(tl.cdiv(columns, TILE)):
+            tl.store(y + row + tile * TILE + j, tl.load(x + row + tile * TILE + j) * 2)
+    elif HOW == "heads of a row":
+        row = tl.program_id(0).to(tl.int64) * columns
+        width = columns // heads
+        for head in range(heads):
+            place = row + head * width + j
+            tl.store(y + place, tl.load(x + place, j < width) * 2, j < width)
+    elif HOW == "rows of weights":
+        row = tl.program_id(0).to(tl.int64) * columns
+        total = tl.load(x + row + i) * 2
+        for k in range(rows):
+            total += tl.load(w + k * columns + i)
+        tl.store(y + row + i, total)
+
+
+def walk(how: str, tokens: int = ROWS) -> CheckResult:
+    """What memory finds in a loop over x [tokens, 2, 4] or over weights of 4 rows."""
+
+    def run(tensors: Tensors, params: Params) -> dict[str, torch.Tensor]:
+        x = tensors["x"]
+        y = torch.empty_like(x)
+        given = (tensors["w"], y, tensors["starts"])
+        grid = (1 if how.startswith("rows") and how != "rows of weights" else tokens,)
+        rows = 4 if how == "rows of weights" else tokens
+        _walk[grid](x, *given, rows, COLUMNS, 2, HOW=how, N=COLUMNS)
+        return {"y": y}
+
+    spec = dataclasses.replace(SPEC, run=run, vast=frozenset({"x"}))
+    x = torch.arange(tokens * 8.0).reshape(tokens, 2, 4)
+    starts = torch.arange(4, dtype=torch.int32)
+    inputs = Inputs(tensors={"x": x, "w": torch.zeros(4, 8), "starts": starts}, params={})
+    return checks.run("memory", spec, inputs, lanes.present())
+
+
+@pytest.mark.parametrize(
+    "how", ["rows", "rows in pairs", "from a loaded row to another", "rows of this program"]
+)
+def test_a_loop_s_variable_multiplied_in_32_bits_is_reported(how: str) -> None:
+    """Whatever it begins at."""
+    found = walk(how)
+    assert found.outcome is Outcome.FAILED, found
+    assert "is multiplied in 32 bits" in found.text
+
+
+@pytest.mark.parametrize("tokens", [1, ROWS])
+@pytest.mark.parametrize(
+    "how",
+    [
+        "rows in 64 bits",
+        "rows by moved pointers",
+        "tiles of a row",
+        "heads of a row",
+        "rows of weights",
+    ],
+)
+def test_a_loop_within_a_row_holds(how: str, tokens: int) -> None:
+    """Or over the rows of what is never large."""
+    assert walk(how, tokens).outcome is Outcome.PASSED
