@@ -2,18 +2,23 @@
 
     python benchmarks/fp8_gemm.py [--parts linear,rows,experts,accuracy]
                                   [--tiles M,N,PARTS,TALL,WARPS,STAGES ...] [--blocks M,N,WARPS,STAGES ...]
+    python benchmarks/fp8_gemm.py --variants
 
 In one run, in microseconds (median, caches cold): the linear at 4096^3 for each of the `--tiles`, beside
 bf16 `torch.matmul` and `torch._scaled_mm` with the same block scales; M = 16 and M = 1 at N = K = 4096;
 2048 tokens through 8 of 256 experts of 7168 x 2048 for each of the `--blocks`, beside its own two
 products. Then how far native and bf16-decoded answers are apart at the shapes of the report, as a part of
 the largest value. The tables come last.
+
+--variants times other ways to write the linear (`benchmarks/fp8_variants.py`), each in its own process, and
+compares their bits with the linear's at 4096^3 and at a size that no tile divides.
 """
 
 from __future__ import annotations
 
 import argparse
 import functools
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -67,9 +72,17 @@ def main() -> None:
     parser.add_argument("--parts", default="linear,rows,experts,accuracy")
     parser.add_argument("--tiles", nargs="*", default=TILES)
     parser.add_argument("--blocks", nargs="*", default=BLOCKS)
+    parser.add_argument("--variants", action="store_true")
+    parser.add_argument("--variant", help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.variants:
+        time_variants()
+        return
     lanes.present()
     torch.manual_seed(0)
+    if options.variant:
+        print(time_variant(options.variant))
+        return
     measure = {
         "linear": functools.partial(linear, options.tiles),
         "rows": few_rows,
@@ -83,6 +96,40 @@ def main() -> None:
     card = torch.cuda.get_device_name()
     print(f"\n{card}, torch {torch.__version__}, triton {triton.__version__}")
     print("\n".join(lines))
+
+
+def time_variants() -> None:
+    """A line for each variant; one that hangs or breaks its process costs no other."""
+    from benchmarks.fp8_variants import VARIANTS
+
+    print(f"{'variant':48} bits    us  the linear  torch's  speed of torch's", flush=True)
+    for name in VARIANTS:
+        command = [sys.executable, __file__, "--variant", name]
+        try:
+            ended = subprocess.run(
+                command, capture_output=True, text=True, timeout=120, check=False
+            )
+            said = ended.stdout.strip().splitlines() or ended.stderr.strip().splitlines()
+        except subprocess.TimeoutExpired:
+            said = ["no answer within 120 s"]
+        print(f"{name:48} {said[-1] if said else ended.returncode}", flush=True)
+
+
+def time_variant(name: str) -> str:
+    """Whether the variant's bits are the linear's, its time, the linear's and torch's."""
+    from benchmarks.fp8_variants import VARIANTS
+
+    equal = True
+    for m, n, k in ((200, 328, 1040), (4096, 4096, 4096)):
+        a, b = codes(m, k), codes(n, k)
+        a_scale, b_scale = scales(blocks(k), m).t(), scales(blocks(n), blocks(k))
+        variant = functools.partial(VARIANTS[name], a, a_scale, b, b_scale)
+        ours = functools.partial(multiply, a, a_scale, b, b_scale)
+        equal &= torch.equal(variant().view(torch.int16), ours().view(torch.int16))
+    theirs = median(their_product(a, a_scale, b, b_scale))
+    times = median(variant), median(ours), theirs
+    text = "  ".join(f"{time:7.1f}" for time in times)
+    return f"{'equal' if equal else 'OTHER'} {text}  {theirs / times[0]:.3f}"
 
 
 def codes(*shape: int) -> Tensor:
