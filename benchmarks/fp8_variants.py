@@ -1,7 +1,7 @@
 """Other ways to write the block-scaled linear for sm_90, timed by `benchmarks/fp8_gemm.py --variants`.
 
 `pairs`        two K blocks in each turn of the loop: one product still runs when the turn ends
-`specialised`  Gluon: one warp reads by TMA, two warp groups multiply 64 rows each, programs stay for all tiles
+`specialised`  Gluon: one warp reads by TMA, two warp groups multiply 64 rows each, programs persist
 
 Each gives the bits that `kernels.fp8_gemm.block_scaled_linear` gives.
 """
