@@ -10,15 +10,14 @@ bf16 `torch.matmul` and `torch._scaled_mm` with the same block scales; M = 16 an
 products. Then how far native and bf16-decoded answers are apart at the shapes of the report, as a part of
 the largest value. The tables come last.
 
---variants times other ways to write the linear (`benchmarks/fp8_variants.py`), each in its own process, and
-compares their bits with the linear's at 4096^3 and at a size that no tile divides.
+--variants times other ways to write the linear (`benchmarks/fp8_variants.py`), and compares their bits
+with the linear's at 4096^3 and at a size that no tile divides.
 """
 
 from __future__ import annotations
 
 import argparse
 import functools
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -73,15 +72,11 @@ def main() -> None:
     parser.add_argument("--tiles", nargs="*", default=TILES)
     parser.add_argument("--blocks", nargs="*", default=BLOCKS)
     parser.add_argument("--variants", action="store_true")
-    parser.add_argument("--variant", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.variants:
-        time_variants()
-        return
     lanes.present()
     torch.manual_seed(0)
-    if options.variant:
-        print(time_variant(options.variant))
+    if options.variants:
+        time_variants()
         return
     measure = {
         "linear": functools.partial(linear, options.tiles),
@@ -99,37 +94,26 @@ def main() -> None:
 
 
 def time_variants() -> None:
-    """A line for each variant; one that hangs or breaks its process costs no other."""
+    """A line for each variant: whether its bits are the linear's, and the times of all."""
     from benchmarks.fp8_variants import VARIANTS
 
-    print(f"{'variant':48} bits    us  the linear  torch's  speed of torch's", flush=True)
-    for name in VARIANTS:
-        command = [sys.executable, __file__, "--variant", name]
-        try:
-            ended = subprocess.run(
-                command, capture_output=True, text=True, timeout=120, check=False
-            )
-            said = ended.stdout.strip().splitlines() or ended.stderr.strip().splitlines()
-        except subprocess.TimeoutExpired:
-            said = ["no answer within 120 s"]
-        print(f"{name:48} {said[-1] if said else ended.returncode}", flush=True)
-
-
-def time_variant(name: str) -> str:
-    """Whether the variant's bits are the linear's, its time, the linear's and torch's."""
-    from benchmarks.fp8_variants import VARIANTS
-
-    equal = True
+    operands = []
     for m, n, k in ((200, 328, 1040), (4096, 4096, 4096)):
         a, b = codes(m, k), codes(n, k)
-        a_scale, b_scale = scales(blocks(k), m).t(), scales(blocks(n), blocks(k))
-        variant = functools.partial(VARIANTS[name], a, a_scale, b, b_scale)
-        ours = functools.partial(multiply, a, a_scale, b, b_scale)
-        equal &= torch.equal(variant().view(torch.int16), ours().view(torch.int16))
-    theirs = median(their_product(a, a_scale, b, b_scale))
-    times = median(variant), median(ours), theirs
-    text = "  ".join(f"{time:7.1f}" for time in times)
-    return f"{'equal' if equal else 'OTHER'} {text}  {theirs / times[0]:.3f}"
+        operands.append((a, scales(blocks(k), m).t(), b, scales(blocks(n), blocks(k))))
+    answers = [multiply(*some).view(torch.int16) for some in operands]
+    theirs = median(their_product(*operands[-1]))
+    ours = median(functools.partial(multiply, *operands[-1]))
+    print(f"{'torch':52} {theirs:7.1f}")
+    print(f"{'the linear':52} {ours:7.1f}  {theirs / ours:.3f}", flush=True)
+    for name, variant in VARIANTS.items():
+        right = [
+            torch.equal(variant(*some).view(torch.int16), answer)
+            for some, answer in zip(operands, answers, strict=True)
+        ]
+        time = median(functools.partial(variant, *operands[-1]))
+        found = "equal" if all(right) else f"equal: {right}"
+        print(f"{name:52} {time:7.1f}  {theirs / time:.3f}  bits {found}", flush=True)
 
 
 def codes(*shape: int) -> Tensor:
