@@ -1,9 +1,10 @@
 """Many cases of the block-scaled products against their bounds, and what their planted faults change.
 
-    python -m tests.evidence.fp8_many [--cases 20000] [--large 200] [--faults 20] [--processes N] [--seconds S]
+    python -m tests.evidence.fp8_many [--cases 20000] [--large 200] [--faults 20]
+                                      [--processes N] [--seconds S]
 
---cases N   N products of M, N and K from 1 to 512, of each kind of numbers, native and decoded to bf16: of
-            20 there are 10 linears, 5 with scales that are powers of two, 4 for one token, 1 mixture of experts
+--cases N   N products of M, N and K from 1 to 512, of each kind of numbers, native and decoded to bf16: of 20
+            there are 10 linears, 5 with scales that are powers of two, 4 for one token, 1 mixture of experts
 --large N   N more of up to 1024 x 1024 x 4096
 --faults N  N drawn cases of each planted fault that agreement catches: in how many an output changes, how
             many leave the derived bound, and how many are off by more than 1e-2 of the largest value
