@@ -20,6 +20,7 @@ import argparse
 import functools
 import sys
 from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
 
 CHECKOUT = Path(__file__).resolve().parent.parent
@@ -320,7 +321,29 @@ def mixture(blocks_tried: tuple[str, ...]) -> list[str]:
             f"     {bm:4}{bn:4}{warps:6}{stages:7} {times[0]:8.1f}  {times[1]:11.1f} {times[2]:8.1f}"
             f"  {rest}  {(times[1] + times[2]) / times[0]:.3f}"
         )
-    return lines
+    return [*lines, public_mixture(hidden, w1, w2, choices, weights)]
+
+
+def public_mixture(hidden: Tensor, w1: Tensor, w2: Tensor, choices: Tensor, weights: Tensor) -> str:
+    """The same in bf16 by moe-ops: permute, two grouped products around silu, unpermute."""
+    try:
+        import moe_ops
+    except ImportError:
+        return (
+            "  no public mixture of experts beside it: moe-ops is not installed "
+            "(pip install --no-deps moe-ops==0.1.0)"
+        )
+    wide1, wide2 = (torch.stack([expert.to(torch.bfloat16) for expert in w]) for w in (w1, w2))
+    (tokens, top_k), experts = choices.shape, len(w1)
+
+    def whole() -> Tensor:
+        rows, places, ends = moe_ops.permute(hidden, choices, E=experts)
+        gate, up = moe_ops.grouped_gemm(rows, wide1, ends).chunk(2, 1)
+        down = moe_ops.grouped_gemm(torch.nn.functional.silu(gate) * up, wide2, ends)
+        return torch.as_tensor(moe_ops.unpermute(down, places, weights, tokens, top_k))
+
+    with torch.no_grad():
+        return f"  moe-ops {version('moe-ops')}, bf16 weights: {median(whole, 15):8.1f}"
 
 
 def accuracy() -> list[str]:
