@@ -42,6 +42,7 @@ from bitproof.kernels.fp8_gemm.align_tokens import align  # noqa: E402
 from bitproof.kernels.fp8_gemm.arguments import CODES, SCALED, Tiling, blocks  # noqa: E402
 from bitproof.kernels.fp8_gemm.block_scaled_linear import multiply  # noqa: E402
 from bitproof.kernels.fp8_gemm.grouped_gemm import multiply_by_expert  # noqa: E402
+from bitproof.kernels.fp8_gemm.specialised import multiply_specialised  # noqa: E402
 from bitproof.kernels.fp8_gemm.split_k_linear import multiply_vector  # noqa: E402
 from bitproof.kernels.quantise.per_token_group import per_token_group  # noqa: E402
 
@@ -175,6 +176,14 @@ def linear(tiles: tuple[str, ...]) -> list[str]:
         print(text, mine, flush=True)
         lines.append(
             f"     {bm:4}{bn:4}{parts:6}{tall:5}{warps:6}{stages:7} {mine:8.1f}"
+            f"  {theirs / mine:10.3f}  {bf16 / mine:7.3f}  {apart.item():.1e}"
+        )
+    if torch.cuda.get_device_capability() == (9, 0):
+        call = functools.partial(multiply_specialised, a, a_scale, b, b_scale)
+        apart = (call().float() - expected).abs().max() / expected.abs().max()
+        mine = median(call)
+        lines.append(
+            f"  specialised warps, 128 x 128      {mine:8.1f}"
             f"  {theirs / mine:10.3f}  {bf16 / mine:7.3f}  {apart.item():.1e}"
         )
     decoded = median(

@@ -36,6 +36,7 @@ from bitproof.kernels.fp8_gemm.arguments import CODES, SCALED, tiling_of  # noqa
 from bitproof.kernels.fp8_gemm.cases import LinearCase  # noqa: E402
 from bitproof.kernels.fp8_gemm.cases_experts import ExpertsCase, Routing  # noqa: E402
 from bitproof.kernels.fp8_gemm.grouped_gemm import multiply_by_expert  # noqa: E402
+from bitproof.kernels.fp8_gemm.specialised import multiply_specialised  # noqa: E402
 from bitproof.kernels.quantise.per_token_group import per_token_group  # noqa: E402
 from bitproof.oracles import formats  # noqa: E402
 from bitproof.oracles.fp8_gemm import bits  # noqa: E402
@@ -49,35 +50,49 @@ SEEDS = 8
 
 def compare_bits(lane: Lane) -> tuple[list[str], int]:
     """A line for each kind of codes and each instruction; how many outputs differ in a bit."""
-    spec = find([], ["block_scaled_linear"])[0].spec
+    linear = find([], ["block_scaled_linear"])[0].spec
+    launchers = [
+        (linear, decoded, height, key)
+        for decoded in (False, True)
+        for height, key in ((64, "wgmma"), (128, "wgmma"), (16, "mma"))
+    ]
+    if lanes.family(lane.name) == "cuda" and torch.cuda.get_device_capability() == (9, 0):
+        launchers.append((replace(linear, run=run_specialised), False, 128, "wgmma"))
     lines, total = [], 0
-    for decoded in (False, True):
-        for height, key in ((64, "wgmma"), (128, "wgmma"), (16, "mma")):
-            for kind in ("even", "one-sided", "any"):
-                case = LinearCase(
-                    rows=130,
-                    columns=200,
-                    depth=1040,
-                    kind=kind,
-                    spread=2,
-                    decoded=decoded,
-                    block_m=height,
-                    seed=5,
-                    launch=Launch(block=64),
-                )
-                inputs = build(case, lane.device)
-                got = compare.fetch(lane.run(spec, inputs, Variation()).outputs)["y"]
-                operand = "bf16" if decoded else "e4m3"
-                instruction = SM_90[operand, key]
-                if decoded and key == "mma":  # bytes that a thread widens are dealt out by twos
-                    instruction = replace(instruction, interleaved=2)
-                want = bits.linear(inputs.tensors, inputs.params, instruction)
-                different = int((formats.bits(got) != formats.bits(want)).sum())
-                total += different
-                lines.append(
-                    f"  {operand} {key:6} height {height:3} {kind:10} {different} of {got.size} differ"
-                )
+    for spec, decoded, height, key in launchers:
+        for kind in ("even", "one-sided", "any"):
+            case = LinearCase(
+                rows=130,
+                columns=200,
+                depth=1040,
+                kind=kind,
+                spread=2,
+                decoded=decoded,
+                out="fp32" if spec is linear else "bf16",
+                block_m=height,
+                seed=5,
+                launch=Launch(block=64),
+            )
+            inputs = build(case, lane.device)
+            got = compare.fetch(lane.run(spec, inputs, Variation()).outputs)["y"]
+            operand = "bf16" if decoded else "e4m3"
+            instruction = SM_90[operand, key]
+            if decoded and key == "mma":  # bytes that a thread widens are dealt out by twos
+                instruction = replace(instruction, interleaved=2)
+            want = bits.linear(inputs.tensors, inputs.params, instruction)
+            different = int((formats.bits(got) != formats.bits(want)).sum())
+            total += different
+            name = key if spec is linear else "specialised"
+            lines.append(
+                f"  {operand} {name:11} height {height:3} {kind:10} {different} of {got.size} differ"
+            )
     return lines, total
+
+
+def run_specialised(tensors: Tensors, params: Params) -> dict[str, Tensor]:
+    """`multiply_specialised` on the tensors of a linear's case -> y."""
+    operands = (tensors[name] for name in ("a", "a_scale", "b", "b_scale"))
+    return {"y": multiply_specialised(*operands, out=params["out"])}
 
 
 def run_both(tensors: Tensors, params: Params) -> dict[str, Tensor]:
