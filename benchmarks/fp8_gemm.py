@@ -2,12 +2,16 @@
 
     python benchmarks/fp8_gemm.py [--parts linear,rows,experts,accuracy]
                                   [--tiles M,N,PARTS,TALL,WARPS,STAGES ...] [--blocks M,N,WARPS,STAGES ...]
+    python benchmarks/fp8_gemm.py --variants
 
 In one run, in microseconds (median, caches cold): the linear at 4096^3 for each of the `--tiles`, beside
 bf16 `torch.matmul` and `torch._scaled_mm` with the same block scales; M = 16 and M = 1 at N = K = 4096;
 2048 tokens through 8 of 256 experts of 7168 x 2048 for each of the `--blocks`, beside its own two
 products. Then how far native and bf16-decoded answers are apart at the shapes of the report, as a part of
 the largest value. The tables come last.
+
+--variants times other ways to write the linear (`benchmarks/fp8_variants.py`), and compares their bits
+with the linear's at 4096^3 and at a size that no tile divides.
 """
 
 from __future__ import annotations
@@ -16,6 +20,7 @@ import argparse
 import functools
 import sys
 from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
 
 CHECKOUT = Path(__file__).resolve().parent.parent
@@ -37,6 +42,7 @@ from bitproof.kernels.fp8_gemm.align_tokens import align  # noqa: E402
 from bitproof.kernels.fp8_gemm.arguments import CODES, SCALED, Tiling, blocks  # noqa: E402
 from bitproof.kernels.fp8_gemm.block_scaled_linear import multiply  # noqa: E402
 from bitproof.kernels.fp8_gemm.grouped_gemm import multiply_by_expert  # noqa: E402
+from bitproof.kernels.fp8_gemm.specialised import multiply_specialised  # noqa: E402
 from bitproof.kernels.fp8_gemm.split_k_linear import multiply_vector  # noqa: E402
 from bitproof.kernels.quantise.per_token_group import per_token_group  # noqa: E402
 
@@ -67,9 +73,13 @@ def main() -> None:
     parser.add_argument("--parts", default="linear,rows,experts,accuracy")
     parser.add_argument("--tiles", nargs="*", default=TILES)
     parser.add_argument("--blocks", nargs="*", default=BLOCKS)
+    parser.add_argument("--variants", action="store_true")
     options = parser.parse_args()
     lanes.present()
     torch.manual_seed(0)
+    if options.variants:
+        time_variants()
+        return
     measure = {
         "linear": functools.partial(linear, options.tiles),
         "rows": few_rows,
@@ -83,6 +93,29 @@ def main() -> None:
     card = torch.cuda.get_device_name()
     print(f"\n{card}, torch {torch.__version__}, triton {triton.__version__}")
     print("\n".join(lines))
+
+
+def time_variants() -> None:
+    """A line for each variant: whether its bits are the linear's, and the times of all."""
+    from benchmarks.fp8_variants import VARIANTS
+
+    operands = []
+    for m, n, k in ((200, 328, 1040), (4096, 4096, 4096)):
+        a, b = codes(m, k), codes(n, k)
+        operands.append((a, scales(blocks(k), m).t(), b, scales(blocks(n), blocks(k))))
+    answers = [multiply(*some).view(torch.int16) for some in operands]
+    theirs = median(their_product(*operands[-1]))
+    ours = median(functools.partial(multiply, *operands[-1]))
+    print(f"{'torch':52} {theirs:7.1f}")
+    print(f"{'the linear':52} {ours:7.1f}  {theirs / ours:.3f}", flush=True)
+    for name, variant in VARIANTS.items():
+        right = [
+            torch.equal(variant(*some).view(torch.int16), answer)
+            for some, answer in zip(operands, answers, strict=True)
+        ]
+        time = median(functools.partial(variant, *operands[-1]))
+        found = "equal" if all(right) else f"equal: {right}"
+        print(f"{name:52} {time:7.1f}  {theirs / time:.3f}  bits {found}", flush=True)
 
 
 def codes(*shape: int) -> Tensor:
@@ -143,6 +176,14 @@ def linear(tiles: tuple[str, ...]) -> list[str]:
         print(text, mine, flush=True)
         lines.append(
             f"     {bm:4}{bn:4}{parts:6}{tall:5}{warps:6}{stages:7} {mine:8.1f}"
+            f"  {theirs / mine:10.3f}  {bf16 / mine:7.3f}  {apart.item():.1e}"
+        )
+    if torch.cuda.get_device_capability() == (9, 0):
+        call = functools.partial(multiply_specialised, a, a_scale, b, b_scale)
+        apart = (call().float() - expected).abs().max() / expected.abs().max()
+        mine = median(call)
+        lines.append(
+            f"  specialised warps, 128 x 128      {mine:8.1f}"
             f"  {theirs / mine:10.3f}  {bf16 / mine:7.3f}  {apart.item():.1e}"
         )
     decoded = median(
@@ -289,7 +330,29 @@ def mixture(blocks_tried: tuple[str, ...]) -> list[str]:
             f"     {bm:4}{bn:4}{warps:6}{stages:7} {times[0]:8.1f}  {times[1]:11.1f} {times[2]:8.1f}"
             f"  {rest}  {(times[1] + times[2]) / times[0]:.3f}"
         )
-    return lines
+    return [*lines, public_mixture(hidden, w1, w2, choices, weights)]
+
+
+def public_mixture(hidden: Tensor, w1: Tensor, w2: Tensor, choices: Tensor, weights: Tensor) -> str:
+    """The same in bf16 by moe-ops: permute, two grouped products around silu, unpermute."""
+    try:
+        import moe_ops
+    except ImportError:
+        return (
+            "  no public mixture of experts beside it: moe-ops is not installed "
+            "(pip install --no-deps moe-ops==0.1.0)"
+        )
+    wide1, wide2 = (torch.stack([expert.to(torch.bfloat16) for expert in w]) for w in (w1, w2))
+    (tokens, top_k), experts = choices.shape, len(w1)
+
+    def whole() -> Tensor:
+        rows, places, ends = moe_ops.permute(hidden, choices, E=experts)
+        gate, up = moe_ops.grouped_gemm(rows, wide1, ends).chunk(2, 1)
+        down = moe_ops.grouped_gemm(torch.nn.functional.silu(gate) * up, wide2, ends)
+        return torch.as_tensor(moe_ops.unpermute(down, places, weights, tokens, top_k))
+
+    with torch.no_grad():
+        return f"  moe-ops {version('moe-ops')}, bf16 weights: {median(whole, 15):8.1f}"
 
 
 def accuracy() -> list[str]:

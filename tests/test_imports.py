@@ -119,7 +119,10 @@ def test_functions_that_triton_does_not_compile_are_typed(module: str) -> None:
 
 
 def _is_compiled(function: ast.FunctionDef) -> bool:
-    return any(ast.unparse(each).startswith("triton.jit") for each in function.decorator_list)
+    return any(
+        ast.unparse(each).startswith(("triton.jit", "gluon.jit"))
+        for each in function.decorator_list
+    )
 
 
 def _is_typed(function: ast.FunctionDef) -> bool:

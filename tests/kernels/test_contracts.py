@@ -21,6 +21,7 @@ from bitproof.harness.spec import KernelSpec
 from bitproof.kernels.delta import contracts as delta
 from bitproof.kernels.delta.cases import DeltaCase
 from bitproof.kernels.dsrelu import contracts as dsrelu
+from bitproof.kernels.fp8_gemm import contracts as fp8_gemm
 from bitproof.kernels.quantise import contracts as quantise
 from bitproof.oracles import formats
 from bitproof.oracles.estimates import Estimate
@@ -39,6 +40,8 @@ EVERY: tuple[Contract, ...] = (
     *(dsrelu.BF16, dsrelu.FP8),
     *(delta.KDA, delta.KDA_VJP, delta.KDA_RECURRENT),
     *(delta.GDN2, delta.GDN2_VJP, delta.GDN2_RECURRENT),
+    *(fp8_gemm.BLOCK_SCALED_LINEAR, fp8_gemm.POWER_OF_TWO_LINEAR, fp8_gemm.SPLIT_K_LINEAR),
+    *(fp8_gemm.ALIGN_TOKENS, fp8_gemm.MOE_PREFILL),
 )
 Run = Callable[[Mapping[str, Tensor], Mapping[str, Any]], dict[str, Tensor]]
 
@@ -157,8 +160,36 @@ def test_a_recurrence_in_torch_is_held_to_the_contract_of_kda() -> None:
     assert Outcome.FAILED in _outcomes(delta.KDA_RECURRENT, _kda_without_the_read, 4)
 
 
+def _values(scales: Tensor) -> Tensor:
+    """Scales in float64: as they are, or e8m0 codes, of which none drawn is a NaN."""
+    return scales.double() if scales.dtype != torch.uint8 else 2.0 ** (scales.double() - 127)
+
+
+def _linear(tensors: Mapping[str, Tensor], params: Mapping[str, Any]) -> dict[str, Tensor]:
+    """Dequantised and multiplied in float64, then rounded."""
+    a, b = tensors["a"].double(), tensors["b"].double()
+    by_row = _values(tensors["a_scale"]).repeat_interleave(128, 1)[:, : a.shape[1]]
+    by_block = _values(tensors["b_scale"]).repeat_interleave(128, 0)[: len(b)]
+    y = (a * by_row) @ (b * by_block.repeat_interleave(128, 1)[:, : b.shape[1]]).t()
+    out = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[params["out"]]
+    return {"y": y.float().to(out)}
+
+
+def _linear_with_the_first_scale(tensors: Mapping[str, Tensor], params: Any) -> dict[str, Tensor]:
+    """One scale for all of K: that of the first block."""
+    first = tensors["a_scale"][:, :1].expand_as(tensors["a_scale"])
+    return _linear({**tensors, "a_scale": first}, params)
+
+
+def test_products_in_torch_are_held_to_the_contracts_of_linears() -> None:
+    """One that multiplies what the codes stand for passes, one with a scale of the wrong block does not."""
+    for contract in (fp8_gemm.BLOCK_SCALED_LINEAR, fp8_gemm.POWER_OF_TWO_LINEAR):
+        assert Outcome.FAILED not in _outcomes(contract, _linear, 40)
+        assert Outcome.FAILED in _outcomes(contract, _linear_with_the_first_scale, 40)
+
+
 def _every_public_contract() -> Iterator[Contract]:
-    for module in (quantise, dsrelu, delta):
+    for module in (quantise, dsrelu, delta, fp8_gemm):
         for value in vars(module).values():
             many = value.values() if isinstance(value, dict) else (value,)
             yield from (one for one in many if isinstance(one, Contract))
