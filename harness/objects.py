@@ -9,8 +9,8 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from bitproof.harness.bits import bits
 from bitproof.harness.case import Launch
-from bitproof.harness.data import bits
 
 Tensors = Mapping[str, Tensor]
 Params = Mapping[str, Any]

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from bitproof.harness.acceptance.around import LISTED, Around, AroundCase, draw_around
 from bitproof.harness.acceptance.loading import REFERENCE, Source, example_of, load
+from bitproof.harness.bits import bits
 from bitproof.harness.case import Inputs, build
-from bitproof.harness.data import bits
 from bitproof.harness.errors import SpecError, UsageError
 from bitproof.harness.inputs import cases_of
 from bitproof.harness.lanes.base import parameters

@@ -19,10 +19,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from bitproof.harness import checks, lanes
 from bitproof.harness.acceptance.loading import CANDIDATE, Source, load, name_outputs
+from bitproof.harness.bits import bits
 from bitproof.harness.bounds import exact_bits
 from bitproof.harness.case import Inputs, Launch
 from bitproof.harness.compiling.compiler import find_refusal
-from bitproof.harness.data import bits
 from bitproof.harness.errors import BitproofError
 from bitproof.harness.lanes.base import Lane, LaunchFailed, Variation, copy_outputs
 from bitproof.harness.outcomes import classify
