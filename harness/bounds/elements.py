@@ -135,6 +135,7 @@ class Ulps:
 class ForwardError:
     """Inside the interval that the oracle derives for each element from the operation itself.
 
+    An interval that reaches to where rounding to nearest gives the format's infinity holds that infinity.
     +0 and -0 are equal here. An output of integer type is compared by value.
     """
 
@@ -155,6 +156,9 @@ class ForwardError:
             below = wide < expected.value
             allowed = np.where(below, expected.value - expected.low, expected.high - expected.value)
             inside = (expected.low <= wide) & (wide <= expected.high)
+            halfway = _infinite_from(got.dtype)
+            inside |= (wide == np.inf) & (expected.high >= halfway)
+            inside |= (wide == -np.inf) & (expected.low <= -halfway)
             crossed = ~np.isnan(expected.value) & ~(expected.low <= expected.high)
         if crossed.any():
             index = tuple(int(i) for i in np.argwhere(crossed)[0])
@@ -244,8 +248,7 @@ def settle_overflow(got: Array, expected: NDArray[np.float64]) -> NDArray[np.flo
     fmt = _format(got.dtype)
     if fmt is None:
         return expected
-    largest = fmt.largest
-    halfway = largest + 0.5 * float(spacing(np.array([largest]), fmt)[0])
+    largest, halfway = fmt.largest, _infinite_from(got.dtype)
     with np.errstate(invalid="ignore"):  # widening a signalling NaN raises the flag
         wide = got.astype(np.float64)
     size = np.abs(expected)
@@ -253,6 +256,14 @@ def settle_overflow(got: Array, expected: NDArray[np.float64]) -> NDArray[np.flo
     saturated = beyond & (size > largest) & (np.abs(wide) == largest)
     infinite = beyond & (size >= halfway) & np.isinf(wide)
     return np.where(saturated | infinite, wide, expected)
+
+
+def _infinite_from(dtype: np.dtype[Any]) -> float:
+    """The magnitude from which rounding to nearest leaves the range of a format; infinity for other types."""
+    fmt = _format(dtype)
+    if fmt is None:
+        return np.inf
+    return fmt.largest + 0.5 * float(spacing(np.array([fmt.largest]), fmt)[0])
 
 
 def is_float(dtype: np.dtype[Any]) -> bool:

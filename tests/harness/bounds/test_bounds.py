@@ -212,6 +212,17 @@ def test_a_forward_error_reads_small_floats_and_integers_as_numbers() -> None:
         assert not judged.bad.any()
 
 
+def test_an_interval_past_the_range_of_the_output_holds_its_infinity() -> None:
+    """From where rounding to nearest gives it, of its own sign; half a place below, it is wrong."""
+    largest = float(np.finfo(np.float32).max)
+    value = np.array([-4.3e38, 4.3e38, largest, largest + 2.0**103])
+    got = np.array([-np.inf, -np.inf, np.inf, np.inf], dtype=np.float32)
+    judged = forward_error(because="a reason").judge(got, around(value, 0.0))
+    assert judged is not None
+    assert judged.bad.tolist() == [False, True, True, False]
+    assert judged.distance[[0, 3]].tolist() == [0.0, 0.0]
+
+
 def test_estimates_and_bounds_have_to_fit() -> None:
     """An estimate is no exact answer, and a plain answer has no interval."""
     estimate, got = around(np.ones(1), 0.0), np.ones(1, dtype=np.float32)
