@@ -82,10 +82,11 @@ class Suite:
         if not workers.name_of(self._config):
             self._buried += journal.bury_dead()
 
-    def pytest_report_header(self) -> str:
-        """The lane, in pytest's header."""
+    def pytest_report_header(self) -> list[str]:
+        """The lane, in pytest's header, and what dead runs left: this one may not come to its end either."""
         chosen = "as asked" if ask(self._config, "lane") else "chosen by the machine"
-        return f"bitproof: lane {self._lane} ({chosen}), profile {self._profile}"
+        lane = f"bitproof: lane {self._lane} ({chosen}), profile {self._profile}"
+        return [lane, *map(_tell_buried, self._buried)]
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_auto_num_workers(self) -> int | None:
@@ -263,8 +264,7 @@ class Suite:
         if workers.name_of(self._config):
             return
         for path in self._buried:
-            command = records.load(path).replay
-            terminalreporter.write_line(f"a process died over one case, told by nobody: {command}")
+            terminalreporter.write_line(_tell_buried(path))
         if not self._entries:
             return
         try:
@@ -299,6 +299,12 @@ class UnsoundSpec(pytest.Item):
     def reportinfo(self) -> tuple[Path, None, str]:
         """What the failure is called in pytest's report."""
         return self.path, None, self.nodeid
+
+
+def _tell_buried(record: Path) -> str:
+    """What a process left that ended over a case."""
+    command = records.load(record).replay
+    return f"a process died over one case, told by nobody: {command}"
 
 
 def _skipped(entry: summary.Entry) -> str:

@@ -148,6 +148,26 @@ def test_integers_that_compile_alike_are_compiled_once(
     assert len(asked) == compiler.MOST
 
 
+def test_what_another_process_was_answered_holds_beyond_the_few(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So that a case which failed does not pass where a new process judges it after others."""
+    refused = {"refused": "not this", "unknown": ""}
+    monkeypatch.setattr(compiler, "ask", lambda *_: refused)
+    monkeypatch.setattr(compiler, "FOLDER", tmp_path)
+    monkeypatch.setattr(compiler, "_answers", {})
+    monkeypatch.setattr(compiler, "_met", type(compiler._met)())
+    x = torch.ones(4)
+    last = launch(double, x=x, y=x, n=2**63, BLOCK=4)
+    assert "not this" in compiler.find_refusal("plain", [last])
+    monkeypatch.setattr(compiler, "_answers", {})
+    monkeypatch.setattr(compiler, "_met", type(compiler._met)())
+    for n in (3, 1, 16, 2**40 + 1, 2**40):
+        compiler.find_refusal("plain", [launch(double, x=x, y=x, n=n, BLOCK=4)])
+    assert sum(compiler._met.values()) == compiler.MOST
+    assert "not this" in compiler.find_refusal("plain", [last])
+
+
 def test_another_target_s_word_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A kernel is refused where every target refuses it."""
     monkeypatch.setattr(compiler, "FOLDER", tmp_path)
