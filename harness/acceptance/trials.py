@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import itertools
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -177,6 +178,19 @@ def try_agreement(bench: Bench, seconds: float) -> Evidence:
     return Evidence(trial="agreement", outcome=Outcome.PASSED, sentence=sentence, facts=facts)
 
 
+def find_cliffs(ratios: Mapping[str, float]) -> list[str]:
+    """Where error over bound jumps from one power of two to the next; `ratios` are in ascending order.
+
+    No error at all is no foot of a cliff: there an input has underflowed, or answers are exact.
+    """
+    found = []
+    for low, high in itertools.pairwise(ratios):
+        one, other = sorted((ratios[low], ratios[high]))
+        if one > 0 and other > 1 / _CLIFF and other > _CLIFF * max(one, 1e-3):
+            found.append(f"between 2^{low} and 2^{high}, from {one:.2g} to {other:.2g}")
+    return found
+
+
 def try_scalings(bench: Bench, seconds: float) -> Evidence:
     """Error over bound where each input in turn is times powers of two: a cliff is told with its place."""
     around = bench.problem.around
@@ -193,10 +207,7 @@ def try_scalings(bench: Bench, seconds: float) -> Evidence:
             if result.outcome.is_defect:
                 return _fail(f"{name} times 2^{k}", result, case, {"ratios": found}, "scalings")
             ratios[str(k)] = result.measures.get("worst", 0.0)
-        for low, high in zip(list(ratios)[:-1], list(ratios)[1:], strict=True):
-            one, other = sorted((ratios[low], ratios[high]))
-            if other > 1 / _CLIFF and other > _CLIFF * max(one, 1e-3):
-                cliffs.append(f"{name} between 2^{low} and 2^{high}, from {one:.2g} to {other:.2g}")
+        cliffs += [f"{name} {cliff}" for cliff in find_cliffs(ratios)]
     told = (
         f"each of {', '.join(around.scalable) or 'no input'} times 2^{LADDER[0]} to 2^{LADDER[-1]}"
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from bitproof.harness.acceptance.trials import find_cliffs
 from bitproof.harness.acceptance.verdict import Verdict
 from bitproof.harness.outcomes import Outcome
 from tests.harness.acceptance.accepting import bench_of, tried
@@ -91,6 +92,15 @@ def test_an_odd_wrong_candidate_is_rejected(candidate: str, trial: str, said: st
         (evidence,) = tried(bench, trial, seconds=1.5)
     assert evidence.outcome.is_defect, evidence
     assert said in evidence.sentence
+
+
+def test_a_cliff_is_a_jump_between_errors() -> None:
+    """Told with its place, in either direction; an input that has underflowed is none."""
+    assert find_cliffs({"-2": 0.0, "0": 0.9, "2": 0.8, "4": 0.05}) == [
+        "between 2^2 and 2^4, from 0.05 to 0.8"
+    ]
+    assert find_cliffs({"0": 0.01, "2": 0.3}) == ["between 2^0 and 2^2, from 0.01 to 0.3"]
+    assert find_cliffs({"0": 0.001, "2": 0.05}) == []
 
 
 def test_a_candidate_that_tires_is_rejected_in_the_end() -> None:
