@@ -56,6 +56,9 @@ OF_EXPERTS = (
     # A token that chooses one expert three times.
     ExpertsCase(routing=Routing(sizes=(3,), top_k=3), signed=True, decoded=True),
     ExpertsCase(routing=Routing(sizes=(1, 1, 1, 1, 1), top_k=5), decoded=True),
+    # More routes than one program of the alignment counts, and padding among the tokens.
+    ExpertsCase(routing=Routing(sizes=(70, 0, 61)), blank=True, decoded=True),
+    ExpertsCase(routing=Routing(sizes=(2, 3)), midpoints=True),
 )
 
 

@@ -12,7 +12,13 @@ from functools import partial
 from bitproof.harness.bounds import exact_bits, forward_error
 from bitproof.harness.invariances import row_alone, rows_permuted
 from bitproof.harness.spec import Bitwise, KernelSpec
-from bitproof.kernels.fp8_gemm import corners, faults, faults_experts, invariances
+from bitproof.kernels.fp8_gemm import (
+    corners,
+    equivalents,
+    faults,
+    faults_experts,
+    invariances,
+)
 from bitproof.kernels.fp8_gemm.align_tokens import align_tokens
 from bitproof.kernels.fp8_gemm.block_scaled_linear import block_scaled_linear
 from bitproof.kernels.fp8_gemm.cases import LinearCase, VectorCase, linear_cases, vector_cases
@@ -24,6 +30,7 @@ from bitproof.kernels.fp8_gemm.cases_experts import (
 )
 from bitproof.kernels.fp8_gemm.moe_prefill import moe_prefill
 from bitproof.kernels.fp8_gemm.split_k_linear import split_k_linear, split_k_unordered
+from bitproof.kernels.quantise.equivalents import ON_E4M3, ROUNDING
 from bitproof.kernels.quantise.lowering import ON_GRID
 from bitproof.oracles.fp8_gemm import experts, products
 
@@ -48,6 +55,7 @@ _linear = partial(
     refuses=(ValueError,),
     capturable=True,
     strided=frozenset({"a", "b"}),
+    vast=frozenset({"a", "a_scale", "b"}),
     layouts={"a": ("expanded",), "b": ("expanded",)},
     reproducible=Bitwise(shown_by=faults.STALE_ROW),
     invariances=(
@@ -59,6 +67,7 @@ _linear = partial(
         invariances.other_tiles(),
     ),
     must_not_recompile=invariances.resized_rows,
+    equivalents=(*equivalents.LINEAR, *equivalents.TILES),
     launches={"cuda": 96, "interpreter": 28},
     lowering=_SUMS,
 )
@@ -146,7 +155,9 @@ MOE_PREFILL = KernelSpec(
     ),
     capturable=True,
     strided=frozenset({"hidden"}),
+    vast=frozenset({"hidden", "w1", "w2"}),
     layouts={"hidden": ("expanded",)},
     launches={"cuda": 80, "interpreter": 16},
     lowering=_SUMS,
+    equivalents=(*equivalents.TILES, *equivalents.ALIGNMENT, *ROUNDING, *ON_E4M3),
 )
