@@ -155,7 +155,6 @@ MOE_PREFILL = KernelSpec(
     ),
     capturable=True,
     strided=frozenset({"hidden"}),
-    vast=frozenset({"hidden", "w1", "w2"}),
     layouts={"hidden": ("expanded",)},
     launches={"cuda": 80, "interpreter": 16},
     lowering=_SUMS,
