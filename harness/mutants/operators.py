@@ -190,7 +190,6 @@ OPERATORS: tuple[Operator, ...] = (
         name="imprecise accumulation",
         find=numbers.change_imprecise,
         inspired="DeepGEMM: Hopper's fp8 products keep 14 bits between promotions",
-        unseen={"interpreter": "the lane accumulates fp8 products at full precision"},
     ),
     # Arithmetic
     Operator(

@@ -86,10 +86,13 @@ class AlignCase:
 class ExpertsCase:
     """One prefill of tokens of `width` elements through experts of `inner`, both multiples of 128.
 
-    signed   route weights have either sign, one in eight exactly zero; else they are positive
-    special  a NaN in one token
-    decoded  multiplied in bf16
-    block_m  rows of a block; `launch.block` is a tile's columns
+    signed     route weights have either sign, one in eight exactly zero; else they are positive
+    special    a NaN in one token
+    blank      one token is all zeros, as padding is
+    midpoints  each 128 elements of a token are 448, which meets weights of zero, and midpoints between e4m3's
+               smallest codes: how these are rounded then shows
+    decoded    multiplied in bf16
+    block_m    rows of a block; `launch.block` is a tile's columns
     """
 
     routing: Routing = Routing()
@@ -97,6 +100,8 @@ class ExpertsCase:
     inner: int = 128
     signed: bool = False
     special: bool = False
+    blank: bool = False
+    midpoints: bool = False
     decoded: bool = False
     block_m: int = 16
     seed: int = 0
@@ -106,7 +111,13 @@ class ExpertsCase:
         """hidden, w1, w1_scale, w2, w2_scale, choices, weights."""
         tokens, experts = self.routing.tokens, len(self.routing.sizes)
         width, inner, seed = self.width, self.inner, self.seed * 8
-        values = generators.gaussian(generators.hash_words(seed, 0, tokens * width, device))
+        words = generators.hash_words(seed, 0, tokens * width, device)
+        values = generators.gaussian(words)
+        if self.midpoints:
+            values = (words % 16 - 7.5).float() * 2.0**-9
+            values[::SCALED] = 448.0
+        if self.blank and len(values):
+            values.view(tokens, width)[generators.pick(self.seed + 1, tokens)] = 0.0
         if self.special and len(values):
             values[generators.pick(self.seed, len(values))] = float("nan")
         shape = experts, 2 * inner, width
@@ -116,6 +127,8 @@ class ExpertsCase:
             "w1": codes("even", seed + 1, shape, device).view(CODES),
             "w2": codes("even", seed + 2, other, device).view(CODES),
         }
+        if self.midpoints:
+            built["w1"].view(torch.uint8)[..., ::SCALED] = 0
         # A gate is of the order of one.
         for salt, (name, (_, n, k)) in enumerate((("w1", shape), ("w2", other)), start=3):
             blocks = experts, n // SCALED, k // SCALED
@@ -141,6 +154,8 @@ class ExpertsCase:
             "two or more blocks along I": self.inner > SCALED,
             "weights of either sign": self.signed,
             "NaN": self.special,
+            "a token of zeros": self.blank,
+            "midpoints of the smallest codes": self.midpoints,
             "decoded to bf16": self.decoded,
         }
         covered = self.routing.features(self.block_m)
@@ -182,6 +197,8 @@ def experts_cases(draw: Any, *, scale: Scale = Scale()) -> ExpertsCase:
         inner=draw(st.sampled_from(sizes)),
         signed=draw(st.booleans()),
         special=draw(st.sampled_from((False, False, False, True))),
+        blank=draw(st.booleans()),
+        midpoints=draw(st.sampled_from((False, False, False, True))),
         decoded=draw(st.booleans()),
         block_m=block,
         seed=draw(st.integers(0, 2**16)),

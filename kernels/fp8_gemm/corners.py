@@ -66,6 +66,9 @@ OF_EXPERTS = (
         routing=Routing(sizes=(1,) * 33, top_k=3),
         launch=Launch(block=128, num_warps=8, num_stages=3),
     ),
+    # More routes than one program of the alignment counts, and padding among the tokens.
+    ExpertsCase(routing=Routing(sizes=(70, 0, 61)), blank=True, decoded=True),
+    ExpertsCase(routing=Routing(sizes=(2, 3)), midpoints=True),
 )
 
 

@@ -42,6 +42,14 @@ ROUNDING = (
         because="the limit is rounded to e4m3 after it, and comes to 448",
     ),
 )
+ON_E4M3 = (
+    _in_rounding(
+        within="to_e4m3",
+        old="round_e4m3(saturate(x, LARGEST))",
+        new="round_e4m3(saturate(x, LARGEST)).to(tl.float16)",
+        because="the values of e4m3 are values of fp16: the conversion to it rounds nothing",
+    ),
+)
 GROUPS = (
     _in_groups(
         within="largest_magnitude",

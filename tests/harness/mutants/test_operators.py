@@ -61,7 +61,7 @@ EXPECTED = {
     ),
     "imprecise accumulation": (
         "y = tl.dot(a, b, max_num_imprecise_acc=128)",
-        ["y = tl.dot(a, b, max_num_imprecise_acc=1 << 30)"],
+        ["y = tl.dot(a, b, max_num_imprecise_acc=None)"],
     ),
     "factor left out": ("y = a * b", ["y = a", "y = b"]),
     "factor applied twice": ("y = a * b", ["y = a * b * b"]),
