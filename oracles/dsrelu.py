@@ -13,6 +13,7 @@ from typing import Any, Final
 import numpy as np
 import torch
 
+from bitproof.oracles import partial_sums
 from bitproof.oracles.estimates import (
     TINY,
     Estimate,
@@ -36,10 +37,16 @@ _NO_NUMBER: Final = 255.0
 _STEP: Final = 16
 _CUTS: Final = 18
 _CUT: Final = 2.0**-23
+_STEPS: Final = partial_sums.find_steps("bf16")
 
 
-def backward(tensors: Mapping[str, torch.Tensor], params: Mapping[str, Any]) -> dict[str, Estimate]:
+def backward(
+    tensors: Mapping[str, torch.Tensor], params: Mapping[str, Any], *, in_order: bool = False
+) -> dict[str, Estimate]:
     """The outputs of one call, as `kernels.dsrelu.backward` describes them.
+
+    The product may be summed in any order and grouping; of a kernel that goes through k `in_order`, in one
+    accumulator of a tensor core, less is admitted.
 
     a [M, K] and b [X, N, K] bf16, or e4m3 with e8m0 codes a_scale and b_scale for 32 elements; c [M, N]
     bf16; prob [M], alpha [X] fp32; offsets [G + 1], experts [G] int32; dprob [M], dbias [G, N] fp32, the
@@ -49,14 +56,16 @@ def backward(tensors: Mapping[str, torch.Tensor], params: Mapping[str, Any]) -> 
     """
     c, prob, alpha = (to_numpy(tensors[name]).astype(np.float64) for name in ("c", "prob", "alpha"))
     offsets, experts = (to_numpy(tensors[name]) for name in ("offsets", "experts"))
-    groups = list(_groups(offsets, experts))
+    groups = list(list_groups(offsets, experts))
     owned = np.zeros(c.shape[0], dtype=np.bool_)
     factor = np.zeros(c.shape[0])
     for _, rows, expert in groups:
         owned[rows], factor[rows] = True, alpha[expert]
     relu = np.where(owned[:, None] & (c > 0), c, 0.0)
     weight = np.where(owned, prob, 0.0)[:, None] * np.ones_like(c)
-    gradient = product(exactly(factor[:, None] * np.ones_like(c)), _product(tensors, groups))
+    gradient = product(
+        exactly(factor[:, None] * np.ones_like(c)), _product(tensors, groups, in_order)
+    )
     square = product(exactly(relu), exactly(relu))
     d = product(product(exactly(2.0 * weight), exactly(relu)), gradient)
     d = _only(d, owned[:, None])
@@ -114,7 +123,7 @@ def accumulate(exact: Floats, magnitude: Floats, terms: int) -> Estimate:
     return around(exact, lost + np.where(magnitude > 0, terms * TINY, 0.0))
 
 
-def _groups(offsets: Array, experts: Array) -> Iterator[tuple[int, slice, int]]:
+def list_groups(offsets: Array, experts: Array) -> Iterator[tuple[int, slice, int]]:
     """(group, its rows, its expert) of the groups that are owned and not empty."""
     for group, expert in enumerate(experts):
         start, stop = int(offsets[group]), int(offsets[group + 1])
@@ -122,17 +131,28 @@ def _groups(offsets: Array, experts: Array) -> Iterator[tuple[int, slice, int]]:
             yield group, slice(start, stop), int(expert)
 
 
-def _product(tensors: Mapping[str, torch.Tensor], groups: list[tuple[int, slice, int]]) -> Estimate:
+def _product(
+    tensors: Mapping[str, torch.Tensor], groups: list[tuple[int, slice, int]], in_order: bool
+) -> Estimate:
     """sum_k A[m, k] B[n, k] of each row with its group's weights."""
     a = dequantise(tensors["a"], tensors.get("a_scale"))
     b = dequantise(tensors["b"], tensors.get("b_scale"))
-    exact = np.zeros((a.shape[0], b.shape[1]))
-    magnitude = np.zeros_like(exact)
+    shape = a.shape[0], b.shape[1]
+    value, low, high = np.zeros(shape), np.zeros(shape), np.zeros(shape)
+    for _, rows, expert in groups:
+        found = (sum_in_order if in_order else _in_any_order)(a[rows], b[expert])
+        value[rows], low[rows], high[rows] = found.value, found.low, found.high
+    return Estimate(value=value, low=low, high=high)
+
+
+def sum_in_order(a: Floats, b: Floats) -> Estimate:
+    """a [M, K] times b [N, K] transposed, numbers of bf16, in one accumulator in the order of k."""
+    return partial_sums.multiply(a, b, _STEPS, BF16)
+
+
+def _in_any_order(a: Floats, b: Floats) -> Estimate:
     with np.errstate(invalid="ignore"):
-        for _, rows, expert in groups:
-            exact[rows] = a[rows] @ b[expert].T
-            magnitude[rows] = np.abs(a[rows]) @ np.abs(b[expert]).T
-    return accumulate(exact, magnitude, a.shape[1])
+        return accumulate(a @ b.T, np.abs(a) @ np.abs(b).T, a.shape[1])
 
 
 def _only(x: Estimate, mask: Array) -> Estimate:

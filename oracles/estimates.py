@@ -83,7 +83,9 @@ def product(x: Estimate, y: Estimate) -> Estimate:
         carried = np.abs(x.value) * y.error + np.abs(y.value) * x.error + x.error * y.error
         lost = carried * (1 + UNIT) + UNIT * np.abs(value)
         # A product with an exact zero is exact.
-        return around(value, np.where(lost == 0, 0.0, lost + TINY))
+        error = np.where(lost == 0, 0.0, lost + TINY)
+        corners = np.stack([a * b for a in (x.low, x.high) for b in (y.low, y.high)])
+        return _narrow(around(value, error), corners.min(0), corners.max(0), UNIT)
 
 
 def total(terms: Estimate, axis: int, start: Estimate | None = None) -> Estimate:
@@ -96,7 +98,24 @@ def total(terms: Estimate, axis: int, start: Estimate | None = None) -> Estimate
         if start is not None:
             value, error = value + start.value, error + start.error
             magnitude = magnitude + np.abs(start.value) + start.error
-        return around(value, error + gamma(count) * magnitude)
+        low, high = terms.low.sum(axis), terms.high.sum(axis)
+        if start is not None:
+            low, high = low + start.low, high + start.high
+        lost = gamma(count) * magnitude
+        return _narrow(around(value, error + lost), low - lost, high + lost, 0.0)
+
+
+def _narrow(x: Estimate, low: Floats, high: Floats, relative: float) -> Estimate:
+    """`x`, whose ends are as far from its value, within [low, high] moved apart by one rounding."""
+    lowest, highest = (
+        np.where(end == 0, 0.0, end + way * (relative * np.abs(end) + TINY))
+        for end, way in ((low, -1), (high, 1))
+    )
+    return Estimate(
+        value=x.value,
+        low=np.fmax(x.low, np.where(np.isfinite(low), lowest, x.low)),
+        high=np.fmin(x.high, np.where(np.isfinite(high), highest, x.high)),
+    )
 
 
 def round_estimate(x: Estimate, fmt: Format) -> Estimate:

@@ -12,6 +12,7 @@ from bitproof.harness.spec import Bitwise, KernelSpec
 from bitproof.kernels.dsrelu import contracts, corners, faults, invariances
 from bitproof.kernels.dsrelu.backward import launch, launch_default
 from bitproof.kernels.quantise.lowering import ON_GRID
+from bitproof.oracles import dsrelu
 
 # Triton 3.6 and 3.7 fail on one quantised variant for sm_100, a tile of 64 x 64 in 8 warps.
 _LOWERING = replace(ON_GRID, supports=tuple(t for t in ON_GRID.supports if t != "sm_100"))
@@ -20,6 +21,8 @@ _ROWWISE = frozenset(contracts.OUTPUTS) - {"dprob", "dbias"}
 
 _dsrelu = partial(
     KernelSpec,
+    # These go through k in one accumulator: a bound that knows its order is the narrower one.
+    oracle=partial(dsrelu.backward, in_order=True),
     refuses=(ValueError,),
     capturable=True,
     strided=frozenset({"a", "c"}),

@@ -69,8 +69,8 @@ def prefill(tensors: Mapping[str, torch.Tensor], params: Mapping[str, Any]) -> d
     tokens, top_k = choices.shape
     width = tensors["hidden"].shape[1]
     quantised = per_token_group({"x": tensors["hidden"]}, {"group": SCALED})
-    scales = np.repeat(quantised["scale"].astype(np.float64), SCALED, axis=1)
-    hidden = quantised["y"].astype(np.float64) * scales
+    token_scales = quantised["scale"].astype(np.float64)
+    hidden = quantised["y"].astype(np.float64) * np.repeat(token_scales, SCALED, axis=1)
     weights = to_numpy(tensors["weights"]).astype(np.float64).reshape(-1)
     shape = (tokens * top_k, width)
     value, low, high = np.zeros(shape), np.zeros(shape), np.zeros(shape)
@@ -79,6 +79,7 @@ def prefill(tensors: Mapping[str, torch.Tensor], params: Mapping[str, Any]) -> d
         routes = np.flatnonzero(flat == expert)
         share = _share(
             hidden[routes // top_k],
+            token_scales[routes // top_k],
             _weights(tensors, "w1", int(expert)),
             _weights(tensors, "w2", int(expert)),
             weights[routes],
@@ -97,18 +98,35 @@ def dtypes(
     return {"y": torch.bfloat16}
 
 
-def _weights(tensors: Mapping[str, torch.Tensor], name: str, expert: int) -> Floats:
-    codes, scales = tensors[name][expert], tensors[f"{name}_scale"][expert]
-    return dequantise(codes, rows_of_blocks(scales, codes.shape[0]))
+_Scaled = tuple[Floats, Floats]
 
 
-def _share(hidden: Floats, w1: Floats, w2: Floats, weights: Floats, *, decoded: bool) -> Estimate:
-    """What one expert adds to some routes, in bf16: hidden [R, H], w1 [2 I, H], w2 [H, I], weights [R]."""
-    gate_up = round_estimate(multiply(exactly(hidden), w1, decoded=decoded), BF16)
-    inner = w2.shape[1]
+def _weights(tensors: Mapping[str, torch.Tensor], name: str, expert: int) -> _Scaled:
+    """(values, a scale for each row and K block)."""
+    codes = tensors[name][expert]
+    scales = rows_of_blocks(tensors[f"{name}_scale"][expert], codes.shape[0])
+    return dequantise(codes, scales), scales
+
+
+def _share(
+    hidden: Floats,
+    scales: Floats,
+    w1: _Scaled,
+    w2: _Scaled,
+    weights: Floats,
+    *,
+    decoded: bool,
+) -> Estimate:
+    """What one expert adds to some routes, in bf16: hidden [R, H] with scales, weights [R].
+
+    w1 [2 I, H] and w2 [H, I] with their scales.
+    """
+    first = multiply(exactly(hidden), w1[0], (scales, w1[1]), decoded=decoded)
+    gate_up = round_estimate(first, BF16)
+    inner = w2[0].shape[1]
     gate, up = _columns(gate_up, slice(0, inner)), _columns(gate_up, slice(inner, None))
-    codes = requantised(product(silu(gate), up))
-    down = multiply(codes, w2, decoded=decoded)
+    codes, most = requantised(product(silu(gate), up))
+    down = multiply(codes, w2[0], (most, w2[1]), decoded=decoded)
     return round_estimate(product(down, exactly(weights[:, None] * np.ones_like(down.value))), BF16)
 
 
@@ -133,8 +151,10 @@ def _silu(x: Floats) -> Floats:
         return np.asarray(x / (1.0 + np.exp(-x)))
 
 
-def requantised(x: Estimate) -> Estimate:
+def requantised(x: Estimate) -> tuple[Estimate, Floats]:
     """x [R, I] quantised with a scale for 128 columns, and multiplied by it again: codes times scales.
+
+    And the largest that a scale [R, I / 128] may be.
 
     scale = fl(max(amax, 1e-10) / 448) with amax the largest magnitude that is no NaN, code = e4m3(fl(x /
     scale)). Both are monotone in what they are made from: any amax in its interval gives a scale between
@@ -160,7 +180,8 @@ def requantised(x: Estimate) -> Estimate:
     low, high = np.minimum(*lows), np.maximum(*highs)
     flat = (part.reshape(rows, columns) for part in (value, low, high))
     exact, lower, upper = flat
-    return Estimate(value=exact, low=np.minimum(lower, exact), high=np.maximum(upper, exact))
+    found = Estimate(value=exact, low=np.minimum(lower, exact), high=np.maximum(upper, exact))
+    return found, most[..., 0]
 
 
 def _scales(sizes: Floats, widened: float) -> Floats:

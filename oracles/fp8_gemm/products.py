@@ -1,12 +1,10 @@
 """Block-scaled products in float64, and how far their sums on a tensor core may be off, element by element.
 
-Native products of e4m3 on sm_90 (wgmma) go by `oracles.tensor_cores`: a step takes 32 exact products and
-the accumulator, cuts each below 2^-13 of the largest, adds the cut terms exactly and cuts the sum to 14
-bits. With `u` = 2^-13 times the largest of the products and the accumulator, a step loses at most 33 u
-and 2^-13 of its sum. What adds in fp32, or with more bits, loses less. Products decoded to bf16 are cut
-below 2^-23 of the largest of 16 products and the accumulator, and so is their sum: 18 cuts a step.
+What a sum on a tensor core may lose is said in `oracles.partial_sums`. Native products of e4m3 are bounded as
+the worst published instruction gives them (sm_89: 16 products a step, 14 bits; wgmma of sm_90: 32), those
+decoded to bf16 alike (sm_80: 8 products a step). What adds with more bits loses less.
 
-A K block of 128 is four native steps from zero. Its sum is multiplied by the rounded product of two scales
+A K block of 128 is a sum from zero. Its sum is multiplied by the rounded product of two scales
 and added to the accumulator by a fused multiply-add, so that each block adds two fp32 roundings.
 """
 
@@ -18,15 +16,14 @@ from typing import Any, Final
 import numpy as np
 import torch
 
+from bitproof.oracles import partial_sums
 from bitproof.oracles.estimates import TINY, UNIT, Estimate, around, exactly, gamma, round_estimate
-from bitproof.oracles.formats import BF16, E8M0, FP16, FP32, Floats, decode, to_numpy
+from bitproof.oracles.formats import BF16, E4M3, E8M0, FP16, FP32, Floats, decode, to_numpy
 
 SCALED: Final = 128
-_STEP: Final = 32
-_CUT: Final = 2.0**-13
-_DECODED_STEP: Final = 16
-_DECODED_CUTS: Final = 18
-_DECODED_CUT: Final = 2.0**-23
+# fp8 operands are multiplied as they are or widened to fp16, whichever the target and the tile give.
+_NATIVE: Final = partial_sums.find_steps("e4m3", "fp16")
+_DECODED: Final = partial_sums.find_steps("bf16")
 _LANES: Final = 128
 
 _FORMATS: Final = {"bf16": BF16, "fp16": FP16, "fp32": FP32}
@@ -38,9 +35,12 @@ def linear(tensors: Mapping[str, torch.Tensor], params: Mapping[str, Any]) -> di
 
     a_scale [M, ceil(K / 128)] and b_scale [ceil(N / 128), ceil(K / 128)] are fp32 or e8m0 codes.
     """
-    left = dequantise(tensors["a"], scale_values(tensors["a_scale"]))
-    right = dequantise(tensors["b"], rows_of_blocks(tensors["b_scale"], tensors["b"].shape[0]))
-    summed = multiply(exactly(left), right, decoded=bool(params["decoded"]))
+    scales = (
+        scale_values(tensors["a_scale"]),
+        rows_of_blocks(tensors["b_scale"], tensors["b"].shape[0]),
+    )
+    left, right = (dequantise(tensors[n], one) for n, one in zip("ab", scales, strict=True))
+    summed = multiply(exactly(left), right, scales, decoded=bool(params["decoded"]))
     return {"y": stored(summed, params["out"])}
 
 
@@ -73,57 +73,52 @@ def stored(summed: Estimate, out: str) -> Estimate:
     return summed if out == "fp32" else round_estimate(summed, _FORMATS[out])
 
 
-def multiply(left: Estimate, right: Floats, *, decoded: bool) -> Estimate:
+def multiply(
+    left: Estimate, right: Floats, scales: tuple[Floats, Floats], *, decoded: bool
+) -> Estimate:
     """left [M, K] times right [N, K] transposed, scales multiplied into both, as an fp32 accumulator.
 
-    `left` may be uncertain itself: what a kernel quantised that had only sums with errors to go by.
+    `left` may be uncertain itself: what a kernel quantised that had only sums with errors to go by. `scales`
+    [M, ceil(K / 128)] and [N, ceil(K / 128)] are at most what was multiplied in.
     """
     shape = left.shape[0], right.shape[0]
-    value, error = np.zeros(shape), np.zeros(shape)
+    value, under, over = np.zeros(shape), np.zeros(shape), np.zeros(shape)
     spread = left.error
     certain = not bool((spread > 0).any())
+    steps = _DECODED if decoded else _NATIVE
     with np.errstate(invalid="ignore", over="ignore"):
-        for start in range(0, left.shape[1], SCALED):
-            part = slice(start, start + SCALED)
+        for block in range(blocks(left.shape[1])):
+            part = slice(block * SCALED, (block + 1) * SCALED)
+            here = scales[0][:, block], scales[1][:, block]
             x, w = left.value[:, part], right[:, part]
-            wide = np.zeros_like(x) if certain else spread[:, part]
-            found = (_decoded_block if decoded else _native_block)(x, wide, w)
+            if certain:
+                found = _multiply_codes(x, w, here, steps)
+            else:
+                found = partial_sums.multiply(
+                    x, w, steps, E4M3, scales=here, spread=spread[:, part]
+                )
             # The product of two scales is rounded, the sum with it is rounded.
-            off = found.error + UNIT * (np.abs(found.value) + found.error)
+            rounded = UNIT * np.maximum(np.abs(found.low), np.abs(found.high))
             value = value + found.value
-            error = error + off
-            error = error + UNIT * (np.abs(value) + error)
-            error = error + np.where(off > 0, TINY, 0.0)
-    return around(value, error)
+            under = under + (found.value - found.low) + rounded
+            over = over + (found.high - found.value) + rounded
+            rounded = UNIT * (np.abs(value) + np.maximum(under, over))
+            rounded = rounded + np.where(rounded > 0, TINY, 0.0)
+            under, over = under + rounded, over + rounded
+        return Estimate(value=value, low=value - under, high=value + over)
 
 
-def _decoded_block(x: Floats, spread: Floats, w: Floats) -> Estimate:
-    """One K block multiplied in bf16: x [M, k] give or take `spread`, w [N, k]."""
-    steps = _DECODED_CUTS * -(-x.shape[1] // _DECODED_STEP)
-    magnitude = (np.abs(x) + spread) @ np.abs(w).T
-    carried = spread @ np.abs(w).T
-    return around(x @ w.T, carried + gamma(steps, _DECODED_CUT) * magnitude)
-
-
-def _native_block(x: Floats, spread: Floats, w: Floats) -> Estimate:
-    """One K block multiplied in e4m3, step by step: x [M, k] give or take `spread`, w [N, k]."""
-    shape = x.shape[0], w.shape[0]
-    value, carried, lost = np.zeros(shape), np.zeros(shape), np.zeros(shape)
-    size_x, size_w = np.abs(x) + spread, np.abs(w)
-    uncertain = bool((spread > 0).any())
-    for start in range(0, x.shape[1], _STEP):
-        part = slice(start, start + _STEP)
-        magnitude = size_x[:, part] @ size_w[:, part].T
-        largest = np.minimum(
-            size_x[:, part].max(axis=1)[:, None] * size_w[:, part].max(axis=1), magnitude
-        )
-        unit = _CUT * np.maximum(largest, np.abs(value) + carried + lost)
-        value = value + x[:, part] @ w[:, part].T
-        if uncertain:
-            carried = carried + spread[:, part] @ size_w[:, part].T
-        lost = lost + (_STEP + 1) * unit
-        lost = lost + _CUT * (np.abs(value) + carried + lost)
-    return around(value, carried + lost)
+def _multiply_codes(
+    x: Floats, w: Floats, scales: tuple[Floats, Floats], steps: partial_sums.Steps
+) -> Estimate:
+    """x [M, k] times w [N, k] transposed, which are e4m3 numbers times `scales` [M] and [N]."""
+    left, right = (
+        np.where(np.isfinite(scale) & (scale != 0), np.abs(scale), 1.0) for scale in scales
+    )
+    # What is divided was multiplied exactly.
+    found = partial_sums.multiply(x / left[:, None], w / right[:, None], steps, E4M3)
+    both = left[:, None] * right
+    return Estimate(value=found.value * both, low=found.low * both, high=found.high * both)
 
 
 def dequantise(codes: torch.Tensor, scales: Floats) -> Floats:

@@ -158,7 +158,7 @@ def test_exact_values_are_requantised_to_the_bit() -> None:
     x = torch.randn(5, 256, generator=torch.Generator().manual_seed(1))
     exact = per_token_group({"x": x}, {"group": 128})
     expected = exact["y"].astype(np.float64) * np.repeat(exact["scale"].astype(np.float64), 128, 1)
-    found = experts.requantised(exactly(to_numpy(x).astype(np.float64)))
+    found, _ = experts.requantised(exactly(to_numpy(x).astype(np.float64)))
     assert np.array_equal(found.value, expected)
     # Elements beside a midpoint may have either code; there are hardly any.
     assert (found.error > 1e-6 * np.abs(expected)).mean() < 0.01
@@ -169,7 +169,7 @@ def test_uncertain_values_are_requantised_inside() -> None:
     draw = np.random.default_rng(2)
     x = draw.standard_normal((4, 128))
     width = np.abs(x) * 2.0**-6
-    found = experts.requantised(Estimate(value=x, low=x - width, high=x + width))
+    found, _ = experts.requantised(Estimate(value=x, low=x - width, high=x + width))
     for _ in range(20):
         other = (x + draw.uniform(-1, 1, x.shape) * width).astype(np.float32)
         other = np.clip(other, x - width, x + width).astype(np.float32)
