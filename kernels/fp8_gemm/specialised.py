@@ -1,8 +1,8 @@
 """The block-scaled linear for sm_90 with warps that specialise, in Gluon: `multiply` to the bit, and faster.
 
 A program takes tile after tile of 128 x 128. One warp reads by TMA into a ring of stages; two warp groups
-multiply 64 rows each, so that either promotes while the tensor core works for the other. How an element is
-summed is said in `kernels.fp8_gemm.block_scaled_linear`.
+multiply 64 rows each, so that either promotes while the tensor core works for the other. TMA writes a tile
+while the next one begins. How an element is summed is said in `kernels.fp8_gemm.block_scaled_linear`.
 """
 
 from __future__ import annotations
@@ -31,8 +31,9 @@ from bitproof.kernels.fp8_gemm.arguments import (
     require_dense_rows,
 )
 
-# Gluon renamed it after triton 3.6.
+# Gluon renamed both after triton 3.6.
 _load = getattr(tma, "async_load", None) or tma.async_copy_global_to_shared
+_store = getattr(tma, "async_store", None) or tma.async_copy_shared_to_global
 
 SCALED = gl.constexpr(128)
 HEIGHT = 64  # rows that one warp group multiplies
@@ -50,6 +51,13 @@ def _place(tile, rows, columns, BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, TA
     height = gl.minimum(m_tiles - stripe * TALL, TALL)
     place = tile % (TALL * n_tiles)
     return (stripe * TALL + place % height) * BLOCK_M, place // height * BLOCK_N
+
+
+@gluon.jit
+def _next(stage, phase, STAGES: gl.constexpr):
+    """The stage after this one, and the parity of its barriers, which changes once around the ring."""
+    last = stage == STAGES - 1
+    return gl.where(last, 0, stage + 1), gl.where(last, phase ^ 1, phase)
 
 
 @gluon.jit
@@ -83,20 +91,7 @@ def _read(
             for part in gl.static_range(2):
                 to = a_parts.index(stage * 2 + part)
                 _load(a, [row + part * HEIGHT, k], arrived, to)
-            stage += 1
-            if stage == STAGES:
-                stage = 0
-                phase ^= 1
-
-
-@gluon.jit
-def _store(acc, y_ptr, first, first_column, rows, columns):
-    LAYOUT: gl.constexpr = gl.BlockedLayout([1, 8], [2, 16], [4, 1], [1, 0])
-    row = first + gl.arange(0, acc.shape[0], layout=gl.SliceLayout(1, LAYOUT))
-    column = first_column + gl.arange(0, acc.shape[1], layout=gl.SliceLayout(0, LAYOUT))
-    value = gl.convert_layout(acc.to(y_ptr.dtype.element_ty), LAYOUT)
-    place = y_ptr + (row.to(gl.int64) * columns)[:, None] + column[None, :]
-    gl.store(place, value, mask=(row < rows)[:, None] & (column < columns)[None, :])
+            stage, phase = _next(stage, phase, STAGES)
 
 
 @gluon.jit
@@ -108,11 +103,12 @@ def _promote(acc, product, scale):
 def _multiply(
     a_parts,
     b_parts,
+    y_part,
     ready,
     free,
     a_scale_ptr,
     b_scale_ptr,
-    y_ptr,
+    y,
     rows,
     columns,
     depth,
@@ -131,35 +127,43 @@ def _multiply(
     stage = 0
     phase = 0
     zeros = gl.full([HEIGHT, BLOCK_N], 0.0, gl.float32, SUM)
+    row = WHO * HEIGHT + gl.arange(0, HEIGHT, layout=gl.SliceLayout(1, SUM))
+    first, column = _place(gl.program_id(0), rows, columns, 2 * HEIGHT, BLOCK_N, TALL)
+    place = a_scale_ptr + (first + row).to(gl.int64) * a_scale_row
+    weights = b_scale_ptr + (column // SCALED).to(gl.int64) * per_row
+    weight = gl.load(weights)
+    scale = gl.load(place, mask=first + row < rows, other=0.0)
     for tile in range(gl.program_id(0), tiles, gl.num_programs(0)):
-        first, column = _place(tile, rows, columns, 2 * HEIGHT, BLOCK_N, TALL)
-        first += WHO * HEIGHT
-        row = first + gl.arange(0, HEIGHT, layout=gl.SliceLayout(1, SUM))
-        inside = row < rows
-        weights = b_scale_ptr + (column // SCALED).to(gl.int64) * per_row
-        place = a_scale_ptr + row.to(gl.int64) * a_scale_row
+        # The scales of the next tile are on their way before this one begins.
+        after = gl.minimum(tile + gl.num_programs(0), tiles - 1)
+        next_first, next_column = _place(after, rows, columns, 2 * HEIGHT, BLOCK_N, TALL)
+        next_place = a_scale_ptr + (next_first + row).to(gl.int64) * a_scale_row
+        next_weights = b_scale_ptr + (next_column // SCALED).to(gl.int64) * per_row
+        next_weight = gl.load(next_weights)
+        next_scale = gl.load(next_place, mask=next_first + row < rows, other=0.0)
+        inside = first + row < rows
         acc = zeros
-        # Scales come one K block ahead, as in `block_scaled_linear`.
-        weight = gl.load(weights)
-        scale = gl.load(place, mask=inside, other=0.0)
         for block in range(per_row):
             more = block + 1 < per_row
             both = scale * weight
             place += a_scale_block
             weight = gl.load(weights + block + 1, mask=more, other=0.0)
             scale = gl.load(place, mask=inside & more, other=0.0)
-            mbarrier.wait(ready.index(stage), phase)
             left = a_parts.index(stage * 2 + WHO)
             right = b_parts.index(stage).permute((1, 0))
+            mbarrier.wait(ready.index(stage), phase)
             product = warpgroup_mma(left, right, zeros, use_acc=False, is_async=True)
             product = warpgroup_mma_wait(0, deps=(product,))
             mbarrier.arrive(free.index(stage))
             acc = _promote(acc, product, both)
-            stage += 1
-            if stage == STAGES:
-                stage = 0
-                phase ^= 1
-        _store(acc, y_ptr, first, column, rows, columns)
+            stage, phase = _next(stage, phase, STAGES)
+        tma.store_wait(0)
+        y_part.store(acc.to(y.dtype))
+        fence_async_shared()
+        _store(y, [first + WHO * HEIGHT, column], y_part)
+        first, column, place, weights = next_first, next_column, next_place, next_weights
+        scale, weight = next_scale, next_weight
+    tma.store_wait(0)
 
 
 @gluon.jit(do_not_specialize=["rows", "a_scale_block"])
@@ -168,7 +172,7 @@ def _multiply_specialised(
     a_scale_ptr,
     b,
     b_scale_ptr,
-    y_ptr,
+    y,
     rows,
     columns,
     depth,
@@ -181,6 +185,8 @@ def _multiply_specialised(
 ):
     a_parts = gl.allocate_shared_memory(a.dtype, [STAGES * 2, HEIGHT, SCALED], a.layout)
     b_parts = gl.allocate_shared_memory(b.dtype, [STAGES, BLOCK_N, SCALED], b.layout)
+    upper = gl.allocate_shared_memory(y.dtype, [HEIGHT, BLOCK_N], y.layout)
+    lower = gl.allocate_shared_memory(y.dtype, [HEIGHT, BLOCK_N], y.layout)
     ready = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
     free = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
     for stage in gl.static_range(STAGES):
@@ -189,9 +195,9 @@ def _multiply_specialised(
     fence_async_shared()
     # fmt: off
     gl.warp_specialize([
-        (_multiply, (a_parts, b_parts, ready, free, a_scale_ptr, b_scale_ptr, y_ptr, rows, columns,
+        (_multiply, (a_parts, b_parts, upper, ready, free, a_scale_ptr, b_scale_ptr, y, rows, columns,
                      depth, a_scale_row, a_scale_block, 0, HEIGHT, BLOCK_N, TALL, STAGES)),
-        (_multiply, (a_parts, b_parts, ready, free, a_scale_ptr, b_scale_ptr, y_ptr, rows, columns,
+        (_multiply, (a_parts, b_parts, lower, ready, free, a_scale_ptr, b_scale_ptr, y, rows, columns,
                      depth, a_scale_row, a_scale_block, 1, HEIGHT, BLOCK_N, TALL, STAGES)),
         (_read, (a, b, a_parts, b_parts, ready, free, rows, columns, depth,
                  HEIGHT, BLOCK_N, TALL, STAGES)),
@@ -202,10 +208,10 @@ def _multiply_specialised(
 def multiply_specialised(
     a: Tensor, a_scale: Tensor, b: Tensor, b_scale: Tensor, *, out: str = "bf16"
 ) -> Tensor:
-    """a [M, K] times b [N, K] transposed -> y [M, N] in `out` ("bf16", "fp16", "fp32"), on a card of sm_90.
+    """a [M, K] times b [N, K] transposed -> y [M, N] in `out` ("bf16", "fp16"), on a card of sm_90.
 
-    As `block_scaled_linear.multiply` with scales in fp32, for K from 1 on and rows that TMA can read: a and b
-    begin at a multiple of 16 bytes, as do their rows.
+    As `block_scaled_linear.multiply` with scales in fp32, for K from 1 on and rows that TMA can read and
+    write: a and b begin at a multiple of 16 bytes, as do their rows, and 8 divides N.
     ValueError: operands that do not fit together, that TMA cannot take, or another card.
     """
     if a.dim() != 2 or b.dim() != 2:
@@ -219,9 +225,11 @@ def multiply_specialised(
     require_dense_rows("b", b)
     require_dense("b_scale", b_scale)
     dtype = output_type(out)
-    if k < 1 or not (describable(a) and describable(b)):
+    if dtype.itemsize != 2:
+        raise ValueError(f"specialised warps write bf16 or fp16, out is {out!r}: use multiply")
+    if k < 1 or n % 8 or not (describable(a) and describable(b)):
         raise ValueError(
-            f"TMA cannot take K = {k} with rows {a.stride(0)} and {b.stride(0)} apart: use multiply"
+            f"TMA cannot take K = {k}, N = {n} with rows {a.stride(0)} and {b.stride(0)} apart: use multiply"
         )
     if a.device.type != "cuda" or torch.cuda.get_device_capability(a.device) != (9, 0):
         raise ValueError(f"specialised warps are for sm_90, a is on {a.device}: use multiply")
@@ -231,11 +239,11 @@ def multiply_specialised(
     tiles = triton.cdiv(m, 2 * HEIGHT) * triton.cdiv(n, BLOCK_N)
     processors = torch.cuda.get_device_properties(a.device).multi_processor_count
     _multiply_specialised[(min(tiles, processors),)](
-        _describe(a, HEIGHT),
+        _describe(a, [HEIGHT, SCALED.value], gl.float8e4nv),
         a_scale,
-        _describe(b, BLOCK_N),
+        _describe(b, [BLOCK_N, SCALED.value], gl.float8e4nv),
         b_scale,
-        y,
+        _describe(y, [HEIGHT, BLOCK_N], gl.bfloat16 if out == "bf16" else gl.float16),
         m,
         n,
         k,
@@ -249,7 +257,6 @@ def multiply_specialised(
     return y
 
 
-def _describe(matrix: Tensor, height: int) -> TensorDescriptor:
-    shape = [height, SCALED.value]
-    layout = gl.NVMMASharedLayout.get_default_for(shape, gl.float8e4nv)
+def _describe(matrix: Tensor, shape: list[int], dtype: gl.dtype) -> TensorDescriptor:
+    layout = gl.NVMMASharedLayout.get_default_for(shape, dtype)
     return TensorDescriptor.from_tensor(matrix, shape, layout)

@@ -16,11 +16,11 @@ from triton.experimental.gluon._runtime import GluonASTSource
 from bitproof.kernels.fp8_gemm import specialised
 
 
-def describe(height: int) -> str:
-    """The type of a TMA descriptor of `height` rows of 128 codes."""
+def describe(height: int, dtype: gl.dtype) -> str:
+    """The type of a TMA descriptor of `height` rows of 128."""
     shape = [height, 128]
-    layout = gl.NVMMASharedLayout.get_default_for(shape, gl.float8e4nv)
-    return f"tensordesc<fp8e4nv{shape},{layout!r}>"
+    layout = gl.NVMMASharedLayout.get_default_for(shape, dtype)
+    return f"tensordesc<{dtype}{shape},{layout!r}>"
 
 
 def main() -> None:
@@ -34,9 +34,9 @@ def main() -> None:
         "STAGES": specialised.STAGES,
     }
     types = {
-        "a": describe(specialised.HEIGHT),
-        "b": describe(specialised.BLOCK_N),
-        "y_ptr": "*bf16",
+        "a": describe(specialised.HEIGHT, gl.float8e4nv),
+        "b": describe(specialised.BLOCK_N, gl.float8e4nv),
+        "y": describe(specialised.HEIGHT, gl.bfloat16),
         **dict.fromkeys(("a_scale_ptr", "b_scale_ptr"), "*fp32"),
         **dict.fromkeys(("rows", "columns", "depth", "a_scale_block"), "i32"),
         **dict.fromkeys(constants, "constexpr"),

@@ -18,7 +18,7 @@ from bitproof.kernels.fp8_gemm.specialised import multiply_specialised
 Operands = dict[str, Tensor]
 REFUSED: dict[str, tuple[Callable[[Operands], Operands], str]] = {
     "rows that TMA cannot read": (lambda given: {"a": _codes(3, 264)[:, :256]}, "TMA cannot take"),
-    "no columns of a": (lambda given: _empty(), "K = 0"),
+    "columns that TMA cannot write": (lambda given: {"b": _codes(12, 256)}, "N = 12"),
     "scales as codes": (lambda given: {"a_scale": torch.ones(3, 2).byte()}, "a_scale must be"),
     "weights of another K": (lambda given: {"b": _codes(16, 128)}, "b must be"),
     "a card of another kind": (lambda given: {}, "sm_90"),
@@ -27,15 +27,6 @@ REFUSED: dict[str, tuple[Callable[[Operands], Operands], str]] = {
 
 def _codes(rows: int, columns: int) -> Tensor:
     return torch.zeros(rows, columns, dtype=torch.uint8).view(CODES)
-
-
-def _empty() -> Operands:
-    return {
-        "a": _codes(3, 0),
-        "a_scale": torch.ones(3, 0),
-        "b": _codes(16, 0),
-        "b_scale": torch.ones(1, 0),
-    }
 
 
 @pytest.mark.parametrize("name", REFUSED)
@@ -50,6 +41,14 @@ def test_what_specialised_warps_cannot_take_is_refused_in_a_sentence(name: str) 
     }
     with pytest.raises(ValueError, match=said):
         multiply_specialised(**{**given, **edit(given)})
+
+
+def test_outputs_of_32_bits_are_refused_in_a_sentence() -> None:
+    """Two halves of a tile in fp32 would not leave room for the stages."""
+    with pytest.raises(ValueError, match="bf16 or fp16"):
+        multiply_specialised(
+            _codes(3, 256), torch.ones(3, 2), _codes(16, 256), torch.ones(1, 2), out="fp32"
+        )
 
 
 def test_each_k_block_is_four_products_from_zero_and_nothing_spills() -> None:
