@@ -2,16 +2,12 @@
 
     python benchmarks/fp8_gemm.py [--parts linear,rows,experts,accuracy]
                                   [--tiles M,N,PARTS,TALL,WARPS,STAGES ...] [--blocks M,N,WARPS,STAGES ...]
-    python benchmarks/fp8_gemm.py --variants
 
 In one run, in microseconds (median, caches cold): the linear at 4096^3 for each of the `--tiles`, beside
 bf16 `torch.matmul` and `torch._scaled_mm` with the same block scales; M = 16 and M = 1 at N = K = 4096;
 2048 tokens through 8 of 256 experts of 7168 x 2048 for each of the `--blocks`, beside its own two
 products. Then how far native and bf16-decoded answers are apart at the shapes of the report, as a part of
 the largest value. The tables come last.
-
---variants times other ways to write the linear (`benchmarks/fp8_variants.py`), and compares their bits
-with the linear's at 4096^3 and at a size that no tile divides.
 """
 
 from __future__ import annotations
@@ -73,13 +69,9 @@ def main() -> None:
     parser.add_argument("--parts", default="linear,rows,experts,accuracy")
     parser.add_argument("--tiles", nargs="*", default=TILES)
     parser.add_argument("--blocks", nargs="*", default=BLOCKS)
-    parser.add_argument("--variants", action="store_true")
     options = parser.parse_args()
     lanes.present()
     torch.manual_seed(0)
-    if options.variants:
-        time_variants()
-        return
     measure = {
         "linear": functools.partial(linear, options.tiles),
         "rows": few_rows,
@@ -93,29 +85,6 @@ def main() -> None:
     card = torch.cuda.get_device_name()
     print(f"\n{card}, torch {torch.__version__}, triton {triton.__version__}")
     print("\n".join(lines))
-
-
-def time_variants() -> None:
-    """A line for each variant: whether its bits are the linear's, and the times of all."""
-    from benchmarks.fp8_variants import VARIANTS
-
-    operands = []
-    for m, n, k in ((200, 328, 1040), (4096, 4096, 4096)):
-        a, b = codes(m, k), codes(n, k)
-        operands.append((a, scales(blocks(k), m).t(), b, scales(blocks(n), blocks(k))))
-    answers = [multiply(*some).view(torch.int16) for some in operands]
-    theirs = median(their_product(*operands[-1]))
-    ours = median(functools.partial(multiply, *operands[-1]))
-    print(f"{'torch':52} {theirs:7.1f}")
-    print(f"{'the linear':52} {ours:7.1f}  {theirs / ours:.3f}", flush=True)
-    for name, variant in VARIANTS.items():
-        right = [
-            torch.equal(variant(*some).view(torch.int16), answer)
-            for some, answer in zip(operands, answers, strict=True)
-        ]
-        time = median(functools.partial(variant, *operands[-1]))
-        found = "equal" if all(right) else f"equal: {right}"
-        print(f"{name:52} {time:7.1f}  {theirs / time:.3f}  bits {found}", flush=True)
 
 
 def codes(*shape: int) -> Tensor:

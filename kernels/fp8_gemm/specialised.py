@@ -1,9 +1,8 @@
 """The block-scaled linear for sm_90 with warps that specialise, in Gluon: `multiply` to the bit, and faster.
 
 A program takes tile after tile of 128 x 128. One warp reads by TMA into a ring of stages; two warp groups
-multiply 64 rows each, in turns: one begins when the other has half of its product, so that either promotes
-while the tensor core works for the other. How an element is summed is said in
-`kernels.fp8_gemm.block_scaled_linear`.
+multiply 64 rows each, so that either promotes while the tensor core works for the other. TMA writes a tile
+while the next one begins. How an element is summed is said in `kernels.fp8_gemm.block_scaled_linear`.
 """
 
 from __future__ import annotations
@@ -107,7 +106,6 @@ def _multiply(
     y_part,
     ready,
     free,
-    turns,
     a_scale_ptr,
     b_scale_ptr,
     y,
@@ -124,12 +122,10 @@ def _multiply(
 ):
     """The warp group that multiplies the upper (WHO of 0) or lower (1) half of each tile."""
     SUM: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], instr_shape=[16, BLOCK_N, 32])
-    HALF: gl.constexpr = SCALED // 2
     per_row = gl.cdiv(depth, SCALED)
     tiles = gl.cdiv(rows, 2 * HEIGHT) * gl.cdiv(columns, BLOCK_N)
     stage = 0
     phase = 0
-    turn = 1 - WHO
     zeros = gl.full([HEIGHT, BLOCK_N], 0.0, gl.float32, SUM)
     row = WHO * HEIGHT + gl.arange(0, HEIGHT, layout=gl.SliceLayout(1, SUM))
     first, column = _place(gl.program_id(0), rows, columns, 2 * HEIGHT, BLOCK_N, TALL)
@@ -156,23 +152,7 @@ def _multiply(
             left = a_parts.index(stage * 2 + WHO)
             right = b_parts.index(stage).permute((1, 0))
             mbarrier.wait(ready.index(stage), phase)
-            mbarrier.wait(turns.index(WHO), turn)
-            turn ^= 1
-            product = warpgroup_mma(
-                left.slice(0, HALF, dim=1),
-                right.slice(0, HALF, dim=0),
-                zeros,
-                use_acc=False,
-                is_async=True,
-            )
-            product = warpgroup_mma(
-                left.slice(HALF, HALF, dim=1),
-                right.slice(HALF, HALF, dim=0),
-                product,
-                is_async=True,
-            )
-            product = warpgroup_mma_wait(1, deps=(product,))
-            mbarrier.arrive(turns.index(1 - WHO))
+            product = warpgroup_mma(left, right, zeros, use_acc=False, is_async=True)
             product = warpgroup_mma_wait(0, deps=(product,))
             mbarrier.arrive(free.index(stage))
             acc = _promote(acc, product, both)
@@ -209,18 +189,15 @@ def _multiply_specialised(
     lower = gl.allocate_shared_memory(y.dtype, [HEIGHT, BLOCK_N], y.layout)
     ready = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
     free = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
-    turns = gl.allocate_shared_memory(gl.int64, [2, 1], mbarrier.MBarrierLayout())
-    for who in gl.static_range(2):
-        mbarrier.init(turns.index(who), count=1)
     for stage in gl.static_range(STAGES):
         mbarrier.init(ready.index(stage), count=1)
         mbarrier.init(free.index(stage), count=2)
     fence_async_shared()
     # fmt: off
     gl.warp_specialize([
-        (_multiply, (a_parts, b_parts, upper, ready, free, turns, a_scale_ptr, b_scale_ptr, y, rows, columns,
+        (_multiply, (a_parts, b_parts, upper, ready, free, a_scale_ptr, b_scale_ptr, y, rows, columns,
                      depth, a_scale_row, a_scale_block, 0, HEIGHT, BLOCK_N, TALL, STAGES)),
-        (_multiply, (a_parts, b_parts, lower, ready, free, turns, a_scale_ptr, b_scale_ptr, y, rows, columns,
+        (_multiply, (a_parts, b_parts, lower, ready, free, a_scale_ptr, b_scale_ptr, y, rows, columns,
                      depth, a_scale_row, a_scale_block, 1, HEIGHT, BLOCK_N, TALL, STAGES)),
         (_read, (a, b, a_parts, b_parts, ready, free, rows, columns, depth,
                  HEIGHT, BLOCK_N, TALL, STAGES)),
