@@ -3,9 +3,10 @@
     python benchmarks/bounds.py [--cases N]
 
 A line a kernel: how many times narrower the interval of a product is than K * 2^-23 of the product of
-magnitudes on either side, K * 2^-13 for fp8 operands: the median over the elements of drawn cases, what a tenth of them
-are below, what a tenth are above, and the most. `sides` is how much of an interval lies on the larger side of
-the exact value: 50 % is in the middle. `alike` is the share of elements that have one bit pattern in bf16.
+magnitudes on either side, K * 2^-13 for fp8 operands: the median over the elements of drawn cases, what a
+tenth are below, what a tenth are above, and the most. `sides` is how much of an interval lies on the larger
+side of the exact value: 50 % is in the middle. `alike` is the share of elements that have one bit pattern in
+bf16, and `before` what that was with K units.
 """
 
 from __future__ import annotations
@@ -35,9 +36,8 @@ def main() -> None:
     parser.add_argument("--cases", type=int, default=100)
     count = parser.parse_args().cases
     lanes.choose("interpreter")
-    print(
-        f"{'narrower':32} {'median':>8} {'tenth':>8} {'ninth':>8} {'most':>8} {'sides':>7} {'alike, before':>14}"
-    )
+    columns = ("median", "tenth", "ninth", "most", "sides", "alike", "before")
+    print(f"{'narrower':32}" + "".join(f"{name:>9}" for name in columns))
     for name in ("dsrelu_bf16", "dsrelu_fp8"):
         report(name, of_dsrelu(name, count))
     for decoded in (False, True):
@@ -63,8 +63,8 @@ def report(title: str, pairs: Iterator[Pair]) -> None:
     tenth, median, ninth, most = np.quantile(ratios, (0.1, 0.5, 0.9, 1.0))
     side = 100 * np.median(np.concatenate(sides))
     one, other = (100 * np.concatenate(x).mean() for x in (alike, before))
-    ratios_told = "".join(f"{ratio:9.1f}" for ratio in (median, tenth, ninth, most))
-    print(f"{title:32}{ratios_told}" + "".join(f"{share:8.1f}%" for share in (side, one, other)))
+    told = "".join(f"{ratio:9.1f}" for ratio in (median, tenth, ninth, most))
+    print(f"{title:32}{told}" + "".join(f"{share:8.1f}%" for share in (side, one, other)))
 
 
 def of_dsrelu(name: str, count: int) -> Iterator[Pair]:

@@ -92,9 +92,9 @@ def multiply(
 ) -> Estimate:
     """x [M, K] times w [N, K] transposed, summed from zero in the order of k, an fp32 accumulator.
 
-    Both are numbers of `fmt`. Or numbers times something per row, of at most `scales` [M] and [N]: then what an
-    instruction aligns to is known less well. `spread` [M, K], with scales alone: how far an operand of x may
-    be from what is given here.
+    Both are numbers of `fmt`. Or numbers times something per row, of at most `scales` [M] and [N]: then
+    what an instruction aligns to is known less well. `spread` [M, K], with scales alone: how far an operand
+    of x may be from what is given here.
     """
     shape = len(x), len(w)
     value, under, over = np.zeros(shape), np.zeros(shape), np.zeros(shape)
@@ -109,7 +109,7 @@ def multiply(
             beside = None if spread is None else spread[:, part]
             block = _weigh(left, right, beside, least)
             reach = _reach(block, value - under, value + over, steps, known=scales is None)
-            cut = _cut_all(block, reach) if bits is None else _cut(left, right, reach, steps, bits)
+            cut = _cut_all(block, reach) if bits is None else _cut(left, right, reach, bits)
             below, above = _lose(block, reach, cut)
             value = value + block.value
             slack = 2.0**-52 * np.abs(value)
@@ -209,7 +209,7 @@ def _cut_all(block: _Block, reach: _Reach) -> tuple[Floats, Floats]:
     )
 
 
-def _cut(x: Floats, w: Floats, reach: _Reach, steps: Steps, bits: int) -> tuple[Floats, Floats]:
+def _cut(x: Floats, w: Floats, reach: _Reach, bits: int) -> tuple[Floats, Floats]:
     """The same, one by one: a product with exponent e is a multiple of 2^(e - bits), and below 2^(e + 2).
 
     So those of at least 2^(bits + 1) units lose nothing.
