@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,7 @@ def run(
         return _replay(replay, lane)
     if candidate is None or reference is None:
         raise UsageError("accept takes a CANDIDATE and --reference REF, or --replay FILE")
+    began = time.monotonic()
     lanes.choose(lane)
     here = lanes.present()
     problem = make_problem(reference, here.device, operands=operands)
@@ -51,7 +53,8 @@ def run(
     try:
         bench = narrow(Bench(problem=problem, remote=remote, lane=here))
         receipt = verdicts.make_receipt(candidate, reference, here.versions(), bench.problem)
-        verdict = verdicts.judge(bench, minutes * 60, tuple(TRIALS), receipt)
+        left = minutes * 60 - (time.monotonic() - began)
+        verdict = verdicts.judge(bench, left, tuple(TRIALS), receipt)
     finally:
         remote.close()
     path = verdicts.save(verdict)
