@@ -15,7 +15,7 @@ right kernel has to stay under half. A mixture of experts stores bf16 in between
 unit is no estimate but happens, so that its part may come to 1.
 
 On the present lane, on as many processes as there are cores. Exit 1 where a right kernel leaves its bound or
-a sum comes to half of it, or where a fault stays within the bound in every case.
+a sum comes to half of it. That each fault is caught at all is for `tests/test_faults.py`, with corners.
 """
 
 from __future__ import annotations
@@ -268,7 +268,6 @@ def main() -> int:
                 continue
             counts = future.result()
             sums += np.array(counts)
-            wrong |= counts[1] == 0
             print(f"  {name:20} {fault:54} {counts[0]:4} {counts[1]:4} {counts[2]:4}", flush=True)
         if planted:
             print(f"  {'all':20} {'':54} {sums[0]:4} {sums[1]:4} {sums[2]:4}")

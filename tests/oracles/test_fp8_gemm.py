@@ -208,3 +208,21 @@ def test_a_prefill_is_its_definition_token_by_token(decoded: bool) -> None:
             total += (share * tensors["weights"][token, place].double()).bfloat16().double()
         got = total.bfloat16().double().numpy()
         assert ((found.low[token] <= got) & (got <= found.high[token])).all()
+
+
+def _largest_scale(*x: float) -> Estimate:
+    """x times ones with the largest e8m0 scale, 2^127, in fp32."""
+    tensors = {
+        "x": torch.tensor([x], dtype=torch.bfloat16),
+        "b": torch.ones(1, len(x)).to(torch.float8_e4m3fn),
+        "b_scale": torch.tensor([[254]], dtype=torch.uint8),
+    }
+    return products.vector(tensors, {"out": "fp32", "splits": 1})["y"]
+
+
+def test_a_sum_past_the_largest_number_of_fp32_is_infinite() -> None:
+    """As rounding to nearest has it; below it stays a number, and two that cancel may be anything."""
+    over, under, cancelling = (_largest_scale(*x) for x in ((-2.5,), (1.5,), (2.5, -2.5)))
+    assert (over.low[0, 0], over.high[0, 0]) == (-np.inf, -np.inf)
+    assert np.isfinite(under.high[0, 0])
+    assert (cancelling.low[0, 0], cancelling.high[0, 0]) == (-np.inf, np.inf)
