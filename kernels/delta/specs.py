@@ -68,7 +68,7 @@ _chunk = partial(
     _forward,
     run=chunk_fwd.launch,
     reproducible=Bitwise(shown_by=faults.STATES[0].name),
-    launches={"cuda": 200, "interpreter": 48},
+    launches={"cuda": 200, "interpreter": 64},
 )
 _vjp = partial(
     _forward,
