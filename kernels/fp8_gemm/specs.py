@@ -30,7 +30,7 @@ from bitproof.kernels.fp8_gemm.cases_experts import (
 )
 from bitproof.kernels.fp8_gemm.moe_prefill import moe_prefill
 from bitproof.kernels.fp8_gemm.split_k_linear import split_k_linear, split_k_unordered
-from bitproof.kernels.quantise.equivalents import ON_E4M3, ROUNDING
+from bitproof.kernels.quantise.equivalents import ROUNDING
 from bitproof.kernels.quantise.lowering import ON_GRID
 from bitproof.oracles.fp8_gemm import experts, products
 
@@ -158,5 +158,5 @@ MOE_PREFILL = KernelSpec(
     layouts={"hidden": ("expanded",)},
     launches={"cuda": 80, "interpreter": 16},
     lowering=_SUMS,
-    equivalents=(*equivalents.TILES, *equivalents.ALIGNMENT, *ROUNDING, *ON_E4M3),
+    equivalents=(*equivalents.TILES, *equivalents.ALIGNMENT, *ROUNDING),
 )
