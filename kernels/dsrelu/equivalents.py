@@ -34,4 +34,15 @@ _PADDING = (
         because="other rows are another group's, which are not stored, or nobody's, where C counts as 0",
     ),
 )
-ALL = (*ROUNDING, *_SATURATION, *_PADDING)
+_SLOTS = tuple(
+    Equivalent(
+        module="bitproof.kernels.dsrelu.reduce",
+        within="_add_rows",
+        old=f"{place}, mask=mine, other=0.0)",
+        new=f"{place}, mask=mine{other})",
+        because="a row where the mask is off is summed apart and not stored",
+    )
+    for place in ("tl.load(dprob_slots_ptr + row", "tl.load(place")
+    for other in (", other=1.0", "")
+)
+ALL = (*ROUNDING, *_SATURATION, *_PADDING, *_SLOTS)
