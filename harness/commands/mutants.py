@@ -71,11 +71,8 @@ def run(
     total = sum(map(len, chosen.values()))
     with progress("mutants", total) as tell:
         verdicts = campaign.judge(chosen, subjects, tell)
-    known = {(kernel, one.name): one for kernel, group in chosen.items() for one in group}
-    judged = [
-        Judged(mutant=known[verdict.kernel, verdict.mutant], verdict=verdict)
-        for verdict in verdicts
-    ]
+    known = {one.name: one for group in chosen.values() for one in group}
+    judged = [Judged(mutant=known[verdict.mutant], verdict=verdict) for verdict in verdicts]
     if out is not None:
         files.save(out, json.dumps(account.report(judged), indent=1).encode())
     if as_json:

@@ -19,7 +19,7 @@ import msgspec
 from bitproof.harness import lanes
 from bitproof.harness.errors import EnvironmentUnfit
 from bitproof.harness.lanes.base import Lane
-from bitproof.harness.mutants.generation import Mutant, Subject
+from bitproof.harness.mutants.generation import Mutant, Subject, family_of
 from bitproof.harness.mutants.judge import Options
 from bitproof.harness.mutants.verdicts import Fate, Verdict
 from bitproof.harness.mutants.worker import answer, request
@@ -66,12 +66,17 @@ class Campaign:
     workers: int
     options: Options
     fresh: bool = False
+    _subjects: Sequence[Subject] = field(default=(), init=False)
     _desks: queue.SimpleQueue[_Desk] = field(default_factory=queue.SimpleQueue, init=False)
 
     def judge(
         self, chosen: Mapping[str, Sequence[Mutant]], subjects: Sequence[Subject], tell: Tell
     ) -> list[Verdict]:
-        """The verdicts, in the order of `subjects` and of their mutants; `tell` hears of each."""
+        """The verdicts, in the order of `subjects` and of their mutants; `tell` hears of each.
+
+        A mutant that no case of its kernel executes is judged with others of the family that reach it.
+        """
+        self._subjects = subjects
         items = [(one, mutant) for one in subjects for mutant in chosen[one.found.spec.name]]
         return self._run(items, self._judge_one, tell)
 
@@ -120,6 +125,23 @@ class Campaign:
         )
 
     def _judge_one(self, desk: _Desk, subject: Subject, mutant: Mutant) -> Verdict:
+        verdict = self._judge_with(desk, subject, mutant)
+        for other in self._others(subject, mutant):
+            if verdict.fate is not Fate.UNCOVERED:
+                break
+            verdict = self._judge_with(desk, other, mutant)
+        return verdict
+
+    def _others(self, subject: Subject, mutant: Mutant) -> Iterator[Subject]:
+        """The other kernels of its family that reach a mutant."""
+        family = family_of(subject.found)
+        for other in self._subjects:
+            if other is subject or family_of(other.found) != family:
+                continue
+            if any(one.name == mutant.name for one in other.mutants):
+                yield other
+
+    def _judge_with(self, desk: _Desk, subject: Subject, mutant: Mutant) -> Verdict:
         path = self._path(subject, mutant)
         if not self.fresh:
             with contextlib.suppress(OSError, msgspec.MsgspecError):

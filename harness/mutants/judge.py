@@ -25,6 +25,7 @@ from bitproof.harness.mutants import proof
 from bitproof.harness.mutants.bench import Bench
 from bitproof.harness.mutants.generation import Mutant
 from bitproof.harness.mutants.operators import named
+from bitproof.harness.mutants.reached import comes_to
 from bitproof.harness.mutants.verdicts import ARGUED, CODE, LANE, SWEEP, Fate, Verdict
 from bitproof.harness.outcomes import CheckResult, Finding, Outcome
 from bitproof.harness.processes.serve import stage
@@ -82,7 +83,14 @@ def prove(bench: Bench, mutant: Mutant) -> Verdict | None:
     except SpecError as error:
         return verdict(Fate.INVALID, because=one_line(error))
     with stage("proving"):
-        compared = proof.compare(spec, mutated, bench.launches())
+        compared = proof.compare(
+            spec,
+            mutated,
+            bench.launches(),
+            lambda kernel: (
+                not _is_of_function(mutant) or comes_to(kernel, mutant.module, mutant.within)
+            ),
+        )
     if compared.refused:
         return verdict(Fate.INVALID, because=f"does not compile: {compared.refused}")
     if compared.equal and _is_of_function(mutant):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -27,16 +28,23 @@ class Comparison:
 
 
 def compare(
-    spec: KernelSpec, mutated: KernelSpec, launches: Iterable[Iterable[KernelLaunch]]
+    spec: KernelSpec,
+    mutated: KernelSpec,
+    launches: Iterable[Iterable[KernelLaunch]],
+    concerns: Callable[[Any], bool] = lambda function: True,
 ) -> Comparison:
     """Compile what `spec` launched with its kernels and with those of `mutated`, until something differs.
 
-    `launches` are those of each of its cases, drawn from as far as is needed.
+    `launches` are those of each of its cases, drawn from as far as is needed; `concerns` says which kernel
+    functions the fault can change: others may lie in the same file.
     """
+    concerns = functools.cache(concerns)
     counterparts = _pair(spec, mutated)
     seen: set[str] = set()
     equal = 0
     for launch in _distinct(launches):
+        if not concerns(launch.function):
+            continue
         changed = counterparts.get(launch.function)
         if changed is None:
             return Comparison(met=equal)

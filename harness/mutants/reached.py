@@ -75,6 +75,13 @@ def list_kernels(spec: KernelSpec) -> list[FunctionType]:
     return list(functions)
 
 
+def comes_to(kernel: FunctionType, module: str, name: str) -> bool:
+    """Whether a kernel function is the one of that module and name, or calls it."""
+    called: dict[FunctionType, None] = {kernel: None}
+    _follow_names(kernel, called, set())
+    return any(one.__module__ == module and one.__name__ == name for one in called)
+
+
 def _follow(value: Any, kernels: dict[Any, None], seen: set[int]) -> None:
     """Add the kernel functions that `value` leads to, in the order in which they are met."""
     while isinstance(value, functools.partial):

@@ -145,6 +145,20 @@ def default_mode() -> Invariance:
     return Invariance(name="in default mode", transform=transform, relate=relate)
 
 
+def rows_of_nobody() -> Invariance:
+    """Where nobody here owns a group, buffers of -0 come back as they were: not even +0 is added."""
+
+    def transform(inputs: Inputs) -> Inputs:
+        buffers = {name: torch.full_like(inputs.tensors[name], -0.0) for name in ("dprob", "dbias")}
+        return inputs.replace(experts=torch.full_like(inputs.tensors["experts"], -1), **buffers)
+
+    def relate(found: Tensors, inputs: Inputs) -> Tensors:
+        untouched = {name: torch.full_like(found[name], -0.0) for name in ("dprob", "dbias")}
+        return {**untouched, "amax": torch.full_like(found["amax"], float("-inf"))}
+
+    return Invariance(name="rows of nobody", transform=transform, relate=relate)
+
+
 def resize(inputs: Inputs) -> Iterable[Inputs]:
     """Other token counts: one, and next to what the compiler specialises on."""
     tensors = inputs.tensors

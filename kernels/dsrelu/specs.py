@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 
 from bitproof.harness.spec import Bitwise, KernelSpec
-from bitproof.kernels.dsrelu import contracts, corners, faults, invariances
+from bitproof.kernels.dsrelu import contracts, corners, equivalents, faults, invariances
 from bitproof.kernels.dsrelu.backward import launch, launch_default
 from bitproof.kernels.quantise.lowering import ON_GRID
 from bitproof.oracles import dsrelu
@@ -31,6 +31,7 @@ _dsrelu = partial(
     launches={"cuda": 200, "interpreter": 96},
     program=invariances.program,
     lowering=_LOWERING,
+    equivalents=equivalents.ALL,
     must_not_recompile=invariances.resize,
 )
 _deterministic = partial(
@@ -43,6 +44,7 @@ _deterministic = partial(
         invariances.group_split(),
         invariances.empty_group_inserted(),
         invariances.default_mode(),
+        invariances.rows_of_nobody(),
     ),
 )
 
@@ -62,6 +64,7 @@ ATOMIC = _dsrelu(
     contract=contracts.BF16,
     name="dsrelu_atomic",
     run=launch_default,
+    invariances=(invariances.rows_of_nobody(),),
     refusals=corners.REFUSED,
     faults=faults.ATOMICS,
     reproducible=Bitwise(outputs=_ROWWISE, shown_by=faults.ATOMICS[0].name),

@@ -18,7 +18,7 @@ from bitproof.kernels.fp8_gemm.align_tokens import align_tokens
 from bitproof.kernels.fp8_gemm.block_scaled_linear import block_scaled_linear
 from bitproof.kernels.fp8_gemm.moe_prefill import moe_prefill
 from bitproof.kernels.fp8_gemm.split_k_linear import split_k_linear, split_k_unordered
-from bitproof.kernels.quantise.equivalents import ON_E4M3, ROUNDING
+from bitproof.kernels.quantise.equivalents import ROUNDING
 from bitproof.kernels.quantise.lowering import ON_GRID
 
 # What the bounds allow for: a sum of 32 products in 14 bits on sm_90, which each K block's scale promotes.
@@ -83,5 +83,5 @@ MOE_PREFILL = _subject(
     layouts={"hidden": ("expanded",)},
     launches={"cuda": 80, "interpreter": 16},
     lowering=_SUMS,
-    equivalents=(*equivalents.TILES, *equivalents.ALIGNMENT, *ROUNDING, *ON_E4M3),
+    equivalents=(*equivalents.TILES, *equivalents.ALIGNMENT, *ROUNDING),
 )

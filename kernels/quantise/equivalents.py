@@ -41,8 +41,6 @@ ROUNDING = (
         new="448.0000305175781",
         because="the limit is rounded to e4m3 after it, and comes to 448",
     ),
-)
-ON_E4M3 = (
     _in_rounding(
         within="to_e4m3",
         old="round_e4m3(saturate(x, LARGEST))",

@@ -60,6 +60,19 @@ def test_an_unknown_operator_or_mutant_is_one_sentence(bitproof: Bitproof) -> No
     refused(bitproof(*OF_EXAMPLE, "--only", "0" * 12), "no mutant is called '000000000000'")
 
 
+def test_what_no_case_of_one_kernel_executes_is_judged_with_another_that_reaches_it(
+    bitproof: Bitproof, write: Write
+) -> None:
+    """Alone, a launcher that never starts the second kernel has nothing to judge the fault by."""
+    path = str(write("copies.py", COPIES))
+    options = ("--spec", path, "--lane", "interpreter", "--workers", "1", "--max-examples", "3")
+    fault = ("--operator", "factor left out", "--sample", "1")
+    alone = bitproof("mutants", "plain", *options, *fault)
+    assert "1 mutant: 1 uncovered" in alone.stdout
+    both = bitproof("mutants", "plain", "doubling", *options, *fault)
+    assert "1 mutant: 1 killed" in both.stdout
+
+
 @pytest.mark.parametrize(
     ("old", "told"),
     [("other=0.0", "applies 2 times in _scale_add"), ("x * scale + z", "")],
@@ -97,5 +110,52 @@ SPEC = dataclasses.replace(
             because="a person said so",
         ),
     ),
+)
+"""
+
+COPIES = """
+from functools import partial
+
+import torch
+import triton
+import triton.language as tl
+from bitproof import Fault, KernelSpec, Varies, exact_bits
+from tests.harness.plain import RowsCase, rows_cases
+
+
+@triton.jit
+def copy(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    i = tl.arange(0, BLOCK)
+    tl.store(y_ptr + i, tl.load(x_ptr + i, mask=i < n), mask=i < n)
+
+
+@triton.jit
+def double(y_ptr, n, BLOCK: tl.constexpr):
+    i = tl.arange(0, BLOCK)
+    tl.store(y_ptr + i, tl.load(y_ptr + i, mask=i < n) * 2.0, mask=i < n)
+
+
+def run(tensors, params, doubled=False):
+    x = tensors["x"]
+    y = torch.empty_like(x)
+    block = max(triton.next_power_of_2(x.numel()), 1)
+    copy[(1,)](x, y, x.numel(), block)
+    if doubled:
+        double[(1,)](y, x.numel(), block)
+    return {"y": y}
+
+
+_copies = partial(
+    KernelSpec,
+    case=RowsCase,
+    cases=rows_cases,
+    bounds={"y": exact_bits()},
+    reproducible=Varies(because="nobody claims it"),
+)
+PLAIN = _copies(name="plain", run=run, oracle=lambda tensors, params: {"y": tensors["x"]})
+DOUBLING = _copies(
+    name="doubling",
+    run=partial(run, doubled=True),
+    oracle=lambda tensors, params: {"y": tensors["x"] * 2.0},
 )
 """
