@@ -10,12 +10,12 @@
             many leave the derived bound, and how many are off by more than 1e-2 of the largest value
 --seconds S after which cases that have not begun are left out, and counted as such
 
-An error is told as a part of what the bound allows on its side. The sums of the linears are fp32 here, and a
-right kernel has to stay under half. A mixture of experts stores bf16 in between and at the end, whose half
-unit is no estimate but happens, so that its part may come to 1.
+An error is told as a part of what the bound allows on its side. The bound follows each step of an
+instruction, so that a sum of few steps may come near to it; and a mixture of experts stores bf16 in between
+and at the end, whose half unit is no estimate but happens.
 
-On the present lane, on as many processes as there are cores. Exit 1 where a right kernel leaves its bound or
-a sum comes to half of it. That each fault is caught at all is for `tests/test_faults.py`, with corners.
+On the present lane, on as many processes as there are cores. Exit 1 where a right kernel leaves its bound.
+That each fault is caught at all is for `tests/test_faults.py`, with corners.
 """
 
 from __future__ import annotations
@@ -223,7 +223,7 @@ def describe(judged: list[Judged]) -> tuple[list[str], bool]:
         lines.append(
             f"  {name:20} {form:8} {len(some):6} {outside:8} {part:10.4f} {relative:12.1e}"
         )
-        wrong |= outside > 0 or (name != "moe_prefill" and part >= 0.5)
+        wrong |= outside > 0
     return ["  product, form: cases, outside, largest part of the bound, of max|y|", *lines], wrong
 
 
