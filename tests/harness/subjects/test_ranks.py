@@ -34,9 +34,10 @@ def test_cases_corners_and_refusals_are_over_those_ranks() -> None:
     (found,) = find(kernels=["gdn2_cp"])
     narrowed = with_ranks(found, (2,)).spec
     assert {case.ranks for case in falsify.draw_cases(narrowed, 20)} == {2}  # type: ignore[attr-defined]
-    assert narrowed.corners == ()
+    assert {case.ranks for case in narrowed.corners} == {2}  # type: ignore[attr-defined]
     assert len(narrowed.refusals) == len(found.spec.refusals)
-    assert with_ranks(found, (4,)).spec.corners == found.spec.corners
+    kept = tuple(case for case in found.spec.corners if case.ranks == 4)  # type: ignore[attr-defined]
+    assert with_ranks(found, (4,)).spec.corners == kept != ()
     assert with_ranks(found, (4,)).spec.refusals == ()
     back = dataclasses.replace(
         narrowed,
@@ -55,6 +56,6 @@ def test_a_kernel_of_one_rank_takes_none() -> None:
         with_ranks(plain, (2,))
     same, narrowed = with_ranks_where_taken([plain, several], (2,))
     assert same is plain
-    assert narrowed.spec.corners == ()
+    assert {case.ranks for case in narrowed.spec.corners} == {2}  # type: ignore[attr-defined]
     with pytest.raises(UsageError, match="none of these kernels runs on several ranks"):
         with_ranks_where_taken([plain], (2,))

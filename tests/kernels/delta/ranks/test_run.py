@@ -57,7 +57,7 @@ def _planted(name: str) -> KernelSpec:
 
 def test_a_missing_head_offset_shows_where_gates_differ_from_head_to_head() -> None:
     """And nowhere else: it went unseen in public because every head had one gate."""
-    (corner,) = corners("gdn2")
+    corner = corners("gdn2")[0]
     case = RanksCase(call=dataclasses.replace(corner.call, lengths=(24,)), ranks=2)
     spec = _planted(OFFSET)
     differing: Any = case
