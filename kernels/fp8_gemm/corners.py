@@ -59,6 +59,7 @@ _BUSY = ExpertsCase(routing=Routing(sizes=(5, 0, 3), elsewhere=2, top_k=2), widt
 OF_EXPERTS = (
     _BUSY,
     ExpertsCase(routing=Routing(sizes=(0, 0), elsewhere=3), decoded=True),
+    ExpertsCase(routing=Routing(sizes=(0, 0))),
     # A token that chooses one expert three times.
     ExpertsCase(routing=Routing(sizes=(3,), top_k=3), signed=True, decoded=True),
     ExpertsCase(routing=Routing(sizes=(1, 1, 1, 1, 1), top_k=5), decoded=True),

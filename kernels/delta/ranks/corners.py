@@ -18,7 +18,8 @@ from bitproof.kernels.delta.ranks.cases import RanksCase
 def corners(kind: Kind, *, gradient: bool = False) -> tuple[RanksCase, ...]:
     """A sequence over all of four ranks, which hardly decays; forward, others with states stand beside it.
 
-    Then what is not drawn: three heads, rows that are not normalised, a scale, gates in types of their own.
+    Then what is not drawn: three heads, rows that are not normalised, a scale, gates in types of their own,
+    and fp32 under the policy that keeps the least of it.
     """
     call = DeltaCase(
         kind=kind,
@@ -40,7 +41,8 @@ def corners(kind: Kind, *, gradient: bool = False) -> tuple[RanksCase, ...]:
         gate_dtype="fp32",
         gradient=gradient,
     )
-    return RanksCase(call=call, ranks=4), RanksCase(call=other, ranks=2)
+    narrow = DeltaCase(kind=kind, lengths=(5,), dtype="fp32", precision="narrow", gradient=gradient)
+    return tuple(RanksCase(call=one, ranks=n) for one, n in ((call, 4), (other, 2), (narrow, 2)))
 
 
 def refusals(kind: Kind, *, gradient: bool = False) -> tuple[Refusal, ...]:
