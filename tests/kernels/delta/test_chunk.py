@@ -217,7 +217,7 @@ def test_an_infinite_rate_meets_no_zero() -> None:
     holds(BACKWARD, "agreement", **fields, gates=dataclasses.replace(gates, biased=True))
 
 
-@pytest.mark.parametrize("gate", ["plain", "bounded"])
+@pytest.mark.parametrize("gate", [pytest.param("plain", marks=pytest.mark.slow), "bounded"])
 def test_a_raw_gate_may_lack_its_bias(gate: Gate) -> None:
     """As one of zero: agreement, and every relation that applies."""
     fields: dict[str, Any] = {"lengths": (20, 7), "gates": Gates(gate=gate, biased=False)}

@@ -85,7 +85,7 @@ def test_the_double_rounding_shrinks_to_one_value_just_above_a_midpoint():
 @pytest.mark.parametrize(
     ("name", "fault", "columns"),
     [
-        ("per_token_group", "multiplies by the reciprocal", 2),
+        pytest.param("per_token_group", "multiplies by the reciprocal", 2, marks=pytest.mark.slow),
         ("ue8m0_group", "takes ceil(log2()) in fp32", 1),
         ("e2m1_group", "rounds ties away from zero", 4),
     ],
