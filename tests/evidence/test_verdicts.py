@@ -19,7 +19,7 @@ from tests.evidence import verdicts
 DATA = json.loads(verdicts.TABLE.read_text(encoding="utf-8"))
 KERNELS = sorted({row["kernel"] for row in DATA["rows"]})
 # Dozens of launches of large kernels, for which dsrelu_fp8 and the recurrent forms stand in every run.
-LONG = {"dsrelu_bf16", "gdn2_chunk", "gdn2_chunk_vjp", "kda_chunk", "kda_chunk_vjp"}
+LONG = {"dsrelu_bf16", "dsrelu_fp8", "gdn2_chunk", "gdn2_chunk_vjp", "kda_chunk", "kda_chunk_vjp"}
 
 # Where the lanes may differ on a case, and why.
 APART = {
