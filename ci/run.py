@@ -40,7 +40,8 @@ STATIC = (
     ("mypy",),
 )
 LAYERS = ("-c", "from importlinter.cli import lint_imports_command; lint_imports_command()")
-PYTEST = ("pytest", "-n", "auto")
+# Workers that are done take what is left of others': the longest tests are not spread evenly.
+PYTEST = ("pytest", "-n", "auto", "--dist", "worksteal")
 TARGETS = {
     "properties": (("-m", *PYTEST, "properties/"),),
     "tests": (*(("-m", *tool) for tool in STATIC), LAYERS, ("-m", *PYTEST, "tests/")),

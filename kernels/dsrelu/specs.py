@@ -56,6 +56,7 @@ BF16 = _deterministic(
 
 FP8 = _deterministic(
     contract=contracts.FP8,
+    lowering=replace(_LOWERING, slow=True),  # dsrelu_bf16's kernel function, which is read anyway
     refusals=corners.REFUSED_BY_FP8,
     faults=faults.SCALES,
 )
@@ -63,7 +64,7 @@ FP8 = _deterministic(
 ATOMIC = _dsrelu(
     contract=contracts.BF16,
     name="dsrelu_atomic",
-    lowering=replace(_LOWERING, slow=True),  # dsrelu_bf16's kernel function, which is read anyway
+    lowering=replace(_LOWERING, slow=True),
     run=launch_default,
     invariances=(invariances.rows_of_nobody(),),
     refusals=corners.REFUSED,
