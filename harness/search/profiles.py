@@ -19,7 +19,7 @@ NIGHTLY = "bitproof-nightly"
 EXAMPLES = Path(".bitproof") / "examples"
 
 # How much of a spec's launch budget each profile spends.
-_SHARE = {DEFAULT: 1.0, CI: 0.25, NIGHTLY: 25.0}
+_SHARE = {DEFAULT: 1.0, CI: 0.2, NIGHTLY: 25.0}
 _LEAST = 3
 
 

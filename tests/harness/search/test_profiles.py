@@ -83,7 +83,7 @@ def test_cases_are_as_large_as_a_lanes_family_and_the_profile_afford(
         ("agreement", "interpreter", profiles.DEFAULT, 400),
         ("memory", "interpreter", profiles.DEFAULT, 200),
         ("reproducibility", "interpreter", profiles.DEFAULT, 44),
-        ("agreement", "interpreter", profiles.CI, 100),
+        ("agreement", "interpreter", profiles.CI, 80),
         ("agreement", "cuda", profiles.NIGHTLY, 20_000),
         ("agreement", "cuda", "theirs", 800),
     ],
