@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from triton.runtime import interpreter, jit
@@ -16,40 +17,45 @@ _KINDS = (jit.JITFunction, interpreter.InterpretedFunction)
 def noting_starts(*, void: bool = False) -> Iterator[collections.Counter[str]]:
     """How often each kernel is started within, by its name; where `void`, nothing of it runs."""
     counted: collections.Counter[str] = collections.Counter()
-    earlier = {kind: kind.run for kind in _KINDS}
 
-    def noting(original: Callable[..., Any]) -> Callable[..., Any]:
-        def run(self: Any, *args: Any, **kwargs: Any) -> Any:
-            if not kwargs.get("warmup"):
-                counted[self.fn.__name__] += 1
-            return None if void else original(self, *args, **kwargs)
+    def note(start: Callable[[], Any], kernel: Any, warming: bool) -> Any:
+        counted.update([] if warming else [kernel.fn.__name__])
+        return None if void else start()
 
-        return run
-
-    for kind, original in earlier.items():
-        kind.run = noting(original)
-    try:
+    with _watching_starts(note):
         yield counted
-    finally:
-        for kind, original in earlier.items():
-            kind.run = original
 
 
 @contextmanager
 def noting_variants() -> Iterator[set[str]]:
     """The hashes of the compiled kernels that are started within: the same whatever was compiled before."""
     started: set[str] = set()
-    original = jit.JITFunction.run
 
-    def run(self: Any, *args: Any, **kwargs: Any) -> Any:
-        kernel = original(self, *args, **kwargs)
-        identity = getattr(kernel, "hash", None)
-        if identity is not None and not kwargs.get("warmup"):
-            started.add(identity)
-        return kernel
+    def note(start: Callable[[], Any], kernel: Any, warming: bool) -> Any:
+        compiled = start()
+        if not warming and hasattr(compiled, "hash"):  # what is interpreted returns nothing
+            started.add(compiled.hash)
+        return compiled
 
-    jit.JITFunction.run = run
-    try:
+    with _watching_starts(note):
         yield started
+
+
+@contextmanager
+def _watching_starts(note: Callable[[Callable[[], Any], Any, bool], Any]) -> Iterator[None]:
+    """Have `note(start, kernel, whether it only warms up)` answer in place of every start of a kernel."""
+    earlier = {kind: kind.run for kind in _KINDS}
+
+    def watching(original: Callable[..., Any]) -> Callable[..., Any]:
+        def run(self: Any, *args: Any, **kwargs: Any) -> Any:
+            return note(partial(original, self, *args, **kwargs), self, bool(kwargs.get("warmup")))
+
+        return run
+
+    for kind, original in earlier.items():
+        kind.run = watching(original)
+    try:
+        yield
     finally:
-        jit.JITFunction.run = original
+        for kind, original in earlier.items():
+            kind.run = original
