@@ -97,6 +97,26 @@ def require_dense_rows(name: str, tensor: Tensor) -> None:
         raise ValueError(f"{name} must be dense along its last axis: pass {name}.contiguous()")
 
 
+def require_linear(
+    a: Tensor, a_scale: Tensor, b: Tensor, b_scale: Tensor, scales: tuple[torch.dtype, ...]
+) -> None:
+    """ValueError unless a [M, K], b [N, K] and their scales fit together, both scales in one of some types.
+
+    Rows of a and b are dense, any stride apart; a_scale is [M, ceil(K / 128)], any strides, and b_scale
+    [ceil(N / 128), ceil(K / 128)] contiguous.
+    """
+    if a.dim() != 2 or b.dim() != 2:
+        raise ValueError(f"a and b must be matrices, they are {a.dim()}-D and {b.dim()}-D")
+    (m, k), n = a.shape, b.shape[0]
+    require("a", a, (m, k), (CODES,))
+    require("b", b, (n, k), (CODES,))
+    require("a_scale", a_scale, (m, blocks(k)), scales)
+    require("b_scale", b_scale, (blocks(n), blocks(k)), (a_scale.dtype,))
+    require_dense_rows("a", a)
+    require_dense_rows("b", b)
+    require_dense("b_scale", b_scale)
+
+
 def require_whole_blocks(**sizes: int) -> None:
     """ValueError, naming the size, where one is no positive multiple of 128."""
     for name, size in sizes.items():

@@ -16,14 +16,10 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from bitproof.harness.spec import Params, Tensors
 from bitproof.kernels.fp8_gemm.arguments import (
-    CODES,
     Tiling,
-    blocks,
     describable,
     output_type,
-    require,
-    require_dense,
-    require_dense_rows,
+    require_linear,
     tiling_of,
 )
 from bitproof.kernels.fp8_gemm.tiles import SCALED, block_product, find_tile, promote, scale_of
@@ -135,17 +131,8 @@ def multiply(
     `decoded` multiplies in bf16. ValueError: operands that do not fit together.
     """
     tiling = tiling or Tiling()
-    if a.dim() != 2 or b.dim() != 2:
-        raise ValueError(f"a and b must be matrices, they are {a.dim()}-D and {b.dim()}-D")
+    require_linear(a, a_scale, b, b_scale, (torch.float32, torch.uint8))
     (m, k), n = a.shape, b.shape[0]
-    kinds = (torch.float32, torch.uint8)
-    require("a", a, (m, k), (CODES,))
-    require("b", b, (n, k), (CODES,))
-    require("a_scale", a_scale, (m, blocks(k)), kinds)
-    require("b_scale", b_scale, (blocks(n), blocks(k)), (a_scale.dtype,))
-    require_dense_rows("a", a)
-    require_dense_rows("b", b)
-    require_dense("b_scale", b_scale)
     y = torch.empty((m, n), dtype=output_type(out), device=a.device)
     if not y.numel():
         return y

@@ -21,15 +21,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
-from bitproof.kernels.fp8_gemm.arguments import (
-    CODES,
-    blocks,
-    describable,
-    output_type,
-    require,
-    require_dense,
-    require_dense_rows,
-)
+from bitproof.kernels.fp8_gemm.arguments import describable, output_type, require_linear
 
 # Gluon renamed both after triton 3.6.
 _load = getattr(tma, "async_load", None) or tma.async_copy_global_to_shared
@@ -214,16 +206,8 @@ def multiply_specialised(
     write: a and b begin at a multiple of 16 bytes, as do their rows, and 8 divides N.
     ValueError: operands that do not fit together, that TMA cannot take, or another card.
     """
-    if a.dim() != 2 or b.dim() != 2:
-        raise ValueError(f"a and b must be matrices, they are {a.dim()}-D and {b.dim()}-D")
+    require_linear(a, a_scale, b, b_scale, (torch.float32,))
     (m, k), n = a.shape, b.shape[0]
-    require("a", a, (m, k), (CODES,))
-    require("b", b, (n, k), (CODES,))
-    require("a_scale", a_scale, (m, blocks(k)), (torch.float32,))
-    require("b_scale", b_scale, (blocks(n), blocks(k)), (torch.float32,))
-    require_dense_rows("a", a)
-    require_dense_rows("b", b)
-    require_dense("b_scale", b_scale)
     dtype = output_type(out)
     if dtype.itemsize != 2:
         raise ValueError(f"specialised warps write bf16 or fp16, out is {out!r}: use multiply")
