@@ -9,6 +9,7 @@ Sources: IEEE 754-2019 (fp16, fp32), OCP 8-bit Floating Point Specification 1.0 
 Microscaling Formats 1.0 (e2m1, e3m2, e2m3, e8m0), arXiv 2206.02915 (the fnuz formats).
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
@@ -97,6 +98,12 @@ class Format:
     def largest(self) -> float:
         """The largest finite value."""
         return float(_value(np.array(self.largest_code), self))
+
+    @cached_property
+    def beyond(self) -> float:
+        """From where rounding to nearest leaves the range: half a step past the largest value."""
+        step = math.ldexp(1.0, math.frexp(self.largest)[1] - 1 - self.mantissa_bits)
+        return self.largest + step / 2
 
     @cached_property
     def smallest(self) -> float:

@@ -156,9 +156,10 @@ class ForwardError:
             below = wide < expected.value
             allowed = np.where(below, expected.value - expected.low, expected.high - expected.value)
             inside = (expected.low <= wide) & (wide <= expected.high)
-            halfway = _infinite_from(got.dtype)
-            inside |= (wide == np.inf) & (expected.high >= halfway)
-            inside |= (wide == -np.inf) & (expected.low <= -halfway)
+            fmt = _format(got.dtype)
+            if fmt is not None:
+                inside |= (wide == np.inf) & (expected.high >= fmt.beyond)
+                inside |= (wide == -np.inf) & (expected.low <= -fmt.beyond)
             crossed = ~np.isnan(expected.value) & ~(expected.low <= expected.high)
         if crossed.any():
             index = tuple(int(i) for i in np.argwhere(crossed)[0])
@@ -248,22 +249,13 @@ def settle_overflow(got: Array, expected: NDArray[np.float64]) -> NDArray[np.flo
     fmt = _format(got.dtype)
     if fmt is None:
         return expected
-    largest, halfway = fmt.largest, _infinite_from(got.dtype)
     with np.errstate(invalid="ignore"):  # widening a signalling NaN raises the flag
         wide = got.astype(np.float64)
     size = np.abs(expected)
     beyond = np.isfinite(expected) & (np.sign(wide) == np.sign(expected))
-    saturated = beyond & (size > largest) & (np.abs(wide) == largest)
-    infinite = beyond & (size >= halfway) & np.isinf(wide)
+    saturated = beyond & (size > fmt.largest) & (np.abs(wide) == fmt.largest)
+    infinite = beyond & (size >= fmt.beyond) & np.isinf(wide)
     return np.where(saturated | infinite, wide, expected)
-
-
-def _infinite_from(dtype: np.dtype[Any]) -> float:
-    """The magnitude from which rounding to nearest leaves the range of a format; infinity for other types."""
-    fmt = _format(dtype)
-    if fmt is None:
-        return np.inf
-    return fmt.largest + 0.5 * float(spacing(np.array([fmt.largest]), fmt)[0])
 
 
 def is_float(dtype: np.dtype[Any]) -> bool:

@@ -82,7 +82,7 @@ def _settle(rounded: Tensor, values: Tensor, fmt: formats.Format) -> Tensor:
     over = rounded.abs() > largest
     if not bool(over.any()):
         return torch.where(values.isfinite(), rounded, values)
-    beyond = values.abs() >= largest + 0.5 * float(spacing_of(values.new_tensor([largest]), fmt))
+    beyond = values.abs() >= fmt.beyond
     end = torch.where(beyond, torch.inf, largest) if fmt.infinity is not None else largest
     settled = torch.where(over, torch.sign(values) * end, rounded)
     return torch.where(values.isnan(), values, settled)

@@ -25,8 +25,6 @@ SCALED: Final = 128
 _NATIVE: Final = partial_sums.find_steps("e4m3", "fp16")
 _DECODED: Final = partial_sums.find_steps("bf16")
 _LANES: Final = 128
-# From here on rounding to nearest gives fp32's infinity.
-_INFINITE: Final = 2.0**128 - 2.0**103
 
 _FORMATS: Final = {"bf16": BF16, "fp16": FP16, "fp32": FP32}
 _DTYPES: Final = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
@@ -61,7 +59,7 @@ def vector(tensors: Mapping[str, torch.Tensor], params: Mapping[str, Any]) -> di
         lost = gamma(each + _LANES + splits) * magnitude
         summed = around(x @ b.T, lost + np.where(magnitude > 0, x.shape[1] * TINY, 0.0))
         # Where terms of either sign may pass fp32's range, their sum is any number at all.
-        partly = (magnitude + lost >= _INFINITE) & (magnitude > np.abs(summed.value))
+        partly = (magnitude + lost >= FP32.beyond) & (magnitude > np.abs(summed.value))
         summed = Estimate(
             value=summed.value,
             low=np.where(partly, -np.inf, summed.low),
@@ -82,7 +80,7 @@ def stored(summed: Estimate, out: str) -> Estimate:
     if out != "fp32":
         return round_estimate(summed, _FORMATS[out])
     low, high = (
-        np.where(np.abs(end) >= _INFINITE, np.copysign(np.inf, end), end)
+        np.where(np.abs(end) >= FP32.beyond, np.copysign(np.inf, end), end)
         for end in (summed.low, summed.high)
     )
     return Estimate(value=summed.value, low=low, high=high)

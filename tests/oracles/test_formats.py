@@ -8,6 +8,7 @@ import torch
 
 from bitproof.oracles import formats
 from bitproof.oracles.formats import E2M1, E4M3, E4M3FNUZ, E5M2, E8M0, FORMATS, FP16, FP32, Format
+from bitproof.oracles.rounding import round_to
 from tests.oracles.reference import magnitudes
 
 LISTED = [fmt for fmt in FORMATS.values() if fmt.bits <= 16]
@@ -193,3 +194,13 @@ def test_mistaken_names_types_and_codes_are_refused() -> None:
         formats.decode(np.array([0x10], dtype=np.uint8), E2M1)
     with pytest.raises(ValueError, match="too many to list"):
         formats.grid(FP32)
+
+
+@pytest.mark.parametrize("fmt", FORMATS.values(), ids=FORMATS)
+def test_the_range_ends_half_a_step_past_the_largest(fmt: Format) -> None:
+    """Where rounding to nearest gives the infinity, in formats that have one; below, the largest."""
+    step = fmt.largest - float(formats.decode(np.array(fmt.largest_code - 1), fmt))
+    assert fmt.beyond == fmt.largest + (step if fmt is not E8M0 else 2 * step) / 2
+    if fmt.infinity is not None:
+        ends = np.array([fmt.beyond, np.nextafter(fmt.beyond, 0.0)])
+        assert round_to(ends, fmt, overflow="inf").tolist() == [fmt.infinity, fmt.largest_code]
