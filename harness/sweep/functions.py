@@ -18,14 +18,11 @@ from bitproof.harness.spec import KernelSpec, Params, Tensors
 from bitproof.harness.sweep.errors import Errors, Tally
 from bitproof.harness.sweep.sweep import PATTERNS, ROW
 from bitproof.oracles.elementary import FUNCTIONS
+from bitproof.oracles.formats import BF16, E4M3, E5M2, FP16, FP32
 
 TYPES = {
     "fp64": torch.float64,
-    "fp32": torch.float32,
-    "bf16": torch.bfloat16,
-    "fp16": torch.float16,
-    "e4m3": torch.float8_e4m3fn,
-    "e5m2": torch.float8_e5m2,
+    **{fmt.name: fmt.torch_dtype for fmt in (FP32, BF16, FP16, E4M3, E5M2) if fmt.torch_dtype},
 }
 # How many elements are launched at once: on a card they fill it many times over.
 CHUNKS = {"cuda": 1 << 26, "cpu": 1 << 20}

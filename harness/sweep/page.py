@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import math
-import struct
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 
-import ml_dtypes
 import numpy as np
 
 from bitproof.harness.sweep.errors import Errors, Largest
 from bitproof.harness.sweep.functions import Row, list_rows
 from bitproof.harness.sweep.table import Measured, Run, Table
+from bitproof.oracles import formats
 
 _HEAD = """# The largest error of every function and conversion
 
@@ -43,15 +42,6 @@ _FIELDS = (
 )
 _RULE = "| --- | --- | ---: | --- | ---: | ---: | ---: | --- | --- |"
 
-_READERS: Mapping[str, Callable[[int], float]] = {
-    "fp64": lambda bits: float(struct.unpack("<d", struct.pack("<Q", bits))[0]),
-    "fp32": lambda bits: float(struct.unpack("<f", struct.pack("<I", bits))[0]),
-    "fp16": lambda bits: float(struct.unpack("<e", struct.pack("<H", bits))[0]),
-    "bf16": lambda bits: float(struct.unpack("<f", struct.pack("<I", bits << 16))[0]),
-    "e4m3": lambda bits: float(np.array(bits, dtype=np.uint8).view(ml_dtypes.float8_e4m3fn)),
-    "e5m2": lambda bits: float(np.array(bits, dtype=np.uint8).view(ml_dtypes.float8_e5m2)),
-}
-
 
 def render(table: Table, *, sample: int) -> str:
     """The page, a section for each run; `sample` is how many inputs a hashed sample has."""
@@ -67,7 +57,10 @@ def largest(errors: Errors) -> Largest:
 
 def decode(pattern: str, name: str) -> float:
     """The value of a bit pattern in hexadecimal, of the type `name`."""
-    return _READERS[name](int(pattern, 16))
+    code = int(pattern, 16)
+    if name == "fp64":  # which oracles compute in: no format of theirs
+        return float(np.array(code, dtype=np.uint64).view(np.float64))
+    return float(formats.decode(np.array(code), formats.by_name(name)))
 
 
 def _render_run(run: Run) -> Iterator[str]:
